@@ -1,0 +1,57 @@
+"""flawsort sorts images of products by the kind of flaw they show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flawsort._version import __version__
+from flawsort.errors import BackboneError, FlawsortError, InputError, OptionError, RunError
+
+if TYPE_CHECKING:
+    from flawsort.images import View
+    from flawsort.pipeline import AnomalyClusterer
+    from flawsort.presets import Method
+    from flawsort.records import Bags
+    from flawsort.runs import Run, open_run
+    from flawsort.storing import load_model, save_model
+
+__all__ = [
+    "AnomalyClusterer",
+    "BackboneError",
+    "Bags",
+    "FlawsortError",
+    "InputError",
+    "Method",
+    "OptionError",
+    "Run",
+    "RunError",
+    "View",
+    "__version__",
+    "load_model",
+    "open_run",
+    "save_model",
+]
+
+# Loaded when first asked for: scikit-learn alone takes a second to import.
+_HOMES = {
+    "AnomalyClusterer": "pipeline",
+    "Bags": "records",
+    "Method": "presets",
+    "Run": "runs",
+    "View": "images",
+    "load_model": "storing",
+    "open_run": "runs",
+    "save_model": "storing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flawsort' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(f"flawsort.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,107 @@
+"""Advice on the number of groups, from the linkage and from stability under resampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.cluster import cut, ward_linkage
+from flawsort.records import Floats
+from flawsort.threads import in_threads
+
+MAX_ADVISED = 20
+RESAMPLES = 20
+RESAMPLE_SHARE = 0.8
+RESAMPLE_LIMIT = 1000
+EVEN_CHANCE = 8
+PLAUSIBLE = 0.6
+MIN_STABILITY = 0.5
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The evidence for one k.
+
+    stability: mean agreement (ARI) of the cut with cuts of resampled images, at most 1.
+    gap: how much of the height of the merge that the cut avoids lies above the last one it made.
+    score: both together, what the advice goes by.
+    """
+
+    k: int
+    stability: float
+    gap: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A number of groups, the range that is nearly as good, and the evidence."""
+
+    k: int
+    low: int
+    high: int
+    ambiguous: bool
+    reason: str
+    candidates: tuple[Candidate, ...]
+
+
+def stability(
+    embeddings: Floats, merges: Floats, ks: NDArray[np.int64], random_state: int
+) -> NDArray[np.float64]:
+    """(len(ks),): how well cuts of random subsets agree with the cut of the whole."""
+    from sklearn.metrics import adjusted_rand_score
+
+    n = len(embeddings)
+    size = min(max(int(RESAMPLE_SHARE * n), 2), RESAMPLE_LIMIT)
+    rng = np.random.default_rng(random_state)
+    subsets = [np.sort(rng.permutation(n)[:size]) for _ in range(RESAMPLES)]
+    whole = {int(k): cut(merges, int(k)) for k in ks}
+
+    def agree(rows: NDArray[np.int64]) -> list[float]:
+        part = ward_linkage(np.asarray(embeddings)[rows])
+        return [
+            float(adjusted_rand_score(whole[int(k)][rows], cut(part, min(int(k), size))))
+            for k in ks
+        ]
+
+    return np.mean(list(in_threads(agree, subsets)), axis=0)
+
+
+def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advice:
+    """Which number of groups the images themselves suggest.
+
+    A cut is convincing when the next merge would be much more costly than the last (gap), and
+    when a random part of the images would have been cut alike (stability). Gaps shrink as groups
+    get small, so they count in proportion to k, up to EVEN_CHANCE groups. All cuts that come
+    close to the best are plausible; advised is the middle one, and the range says the rest.
+    """
+    n = len(embeddings)
+    ks = np.arange(2, min(MAX_ADVISED, n - 1) + 1)
+    if not len(ks):
+        return Advice(n, n, n, True, f"{n} images are too few to tell.", ())
+    heights = np.asarray(merges)[:, 2]
+    avoided, made = heights[n - ks], heights[n - ks - 1]
+    gaps = (avoided - made) / np.maximum(avoided, 1e-12)
+    stable = stability(embeddings, merges, ks, random_state)
+    scores = gaps * np.minimum(ks, EVEN_CHANCE) * np.maximum(stable, 0)
+    plausible = ks[scores >= PLAUSIBLE * scores.max()]
+    k, low, high = (int(plausible[i]) for i in (len(plausible) // 2, 0, -1))
+    ambiguous = high > 2 * low or float(stable[k - 2]) < MIN_STABILITY
+    candidates = tuple(
+        Candidate(int(ks[i]), float(stable[i]), float(gaps[i]), float(scores[i]))
+        for i in range(len(ks))
+    )
+    reason = _reason(k, low, high, float(stable[k - 2]), plausible.tolist())
+    return Advice(k, low, high, ambiguous, reason, candidates)
+
+
+def _reason(k: int, low: int, high: int, stable: float, plausible: list[int]) -> str:
+    kept = f"a random four fifths of the images fall into the same {k} groups with ARI {stable:.2f}"
+    if stable < MIN_STABILITY:
+        return f"No number of groups is stable: with {k}, {kept}."
+    if low == high:
+        return f"{k} groups stand out: {kept}, and the next merge costs clearly more."
+    others = ", ".join(str(other) for other in plausible if other != k)
+    return f"{k} groups are the middle of several plausible cuts (also {others}): {kept}."

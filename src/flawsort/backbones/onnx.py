@@ -1,0 +1,138 @@
+"""Backbones that are ONNX files, run by onnxruntime on the CPU."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flawsort.backbones.catalogue import Entry, entry_path
+from flawsort.backbones.protocol import BackboneInfo
+from flawsort.errors import BackboneError
+from flawsort.records import Floats
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+# For files that leave their input size open; the size at which the default was measured.
+OPEN_INPUT_SIZE = 256
+
+
+class OnnxBackbone:
+    """One ONNX file: a float input (n, 3, height, width), RGB in 0..1, and feature maps out."""
+
+    def __init__(self, content: bytes, info: BackboneInfo, image_size: int | None) -> None:
+        self._session = _open_session(content, info.name)
+        inputs = self._session.get_inputs()
+        if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":
+            raise BackboneError(
+                f"Backbone '{info.name}' must have one float input (n, 3, height, width). Got "
+                + ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs)
+                + "."
+            )
+        self._input = inputs[0].name
+        size = _input_size(info, inputs[0].shape, image_size)
+        self.info = replace(info, input_size=size)
+        self._fixed_batch = inputs[0].shape[0] if isinstance(inputs[0].shape[0], int) else None
+
+    @classmethod
+    def from_catalogue(cls, name: str, entry: Entry, image_size: int | None) -> OnnxBackbone:
+        """An embedded backbone; its bytes must have the recorded SHA-256."""
+        content = _read(entry_path(entry))
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != entry["sha256"]:
+            raise BackboneError(
+                f"The embedded backbone '{name}' is damaged: its SHA-256 is {digest}, recorded is "
+                f"{entry['sha256']}. Install flawsort again."
+            )
+        height, width = entry["input_size"]
+        info = BackboneInfo(name, digest, entry["licence"], entry["origin"], (height, width))
+        return cls(content, info, image_size)
+
+    @classmethod
+    def from_file(cls, path: Path, image_size: int | None) -> OnnxBackbone:
+        """Any ONNX file with one image input and one or more feature-map outputs."""
+        content = _read(path)
+        digest = hashlib.sha256(content).hexdigest()
+        open_size = (OPEN_INPUT_SIZE, OPEN_INPUT_SIZE)
+        info = BackboneInfo(path.name, digest, "not recorded", "a file given by path", open_size)
+        return cls(content, info, image_size)
+
+    def feature_maps(self, pixels: Floats) -> list[Floats]:
+        """pixels: (n, 3, height, width), RGB in 0..1. Returns maps (n, channels, rows, cols)."""
+        values = np.ascontiguousarray(pixels, dtype=np.float32)
+        step = self._fixed_batch or len(values)
+        parts = [self._run(values[start : start + step]) for start in range(0, len(values), step)]
+        return [np.concatenate(maps) if len(parts) > 1 else maps[0] for maps in zip(*parts, strict=True)]
+
+    def _run(self, pixels: Floats) -> list[Floats]:
+        missing = (self._fixed_batch or len(pixels)) - len(pixels)
+        if missing:  # a graph with a fixed batch size gets its last batch filled up
+            pixels = np.concatenate([pixels, np.repeat(pixels[-1:], missing, axis=0)])
+        try:
+            outputs = self._session.run(None, {self._input: pixels})
+        except Exception as error:
+            raise BackboneError(
+                f"Backbone '{self.info.name}' failed on a batch of shape {pixels.shape}: "
+                f"{_first_line(error)}"
+            ) from error
+        maps = [out for out in outputs if isinstance(out, np.ndarray) and out.ndim == 4]
+        if not maps:
+            raise BackboneError(
+                f"Backbone '{self.info.name}' must have a feature-map output (n, channels, rows, "
+                f"cols). Got shapes {[np.shape(out) for out in outputs]}."
+            )
+        return [out[: len(pixels) - missing] for out in maps]
+
+
+def _open_session(content: bytes, name: str) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    # Without this the pool's threads spin between batches and take the cores from the decoders.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(
+            content, sess_options=options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        raise BackboneError(
+            f"Backbone '{name}' is not an ONNX file that onnxruntime can load: {_first_line(error)}"
+        ) from error
+
+
+def _input_size(
+    info: BackboneInfo, shape: list[int | str | None], image_size: int | None
+) -> tuple[int, int]:
+    fixed = tuple(side for side in shape[2:] if isinstance(side, int) and side > 0)
+    if len(fixed) == 2:
+        if image_size is not None and fixed != (image_size, image_size):
+            raise BackboneError(
+                f"Backbone '{info.name}' takes images of {fixed[0]} x {fixed[1]} only. "
+                f"Got image_size {image_size}; leave it out."
+            )
+        return fixed[0], fixed[1]
+    if image_size is None:
+        return info.input_size
+    if not (32 <= image_size <= 2048 and image_size % 32 == 0):
+        raise BackboneError(
+            f"image_size must be a multiple of 32 between 32 and 2048. Got {image_size}."
+        )
+    return image_size, image_size
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BackboneError(
+            f"Cannot read the backbone file '{path}': {error.strerror or error}."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

@@ -1,0 +1,131 @@
+"""Bags kept on disk, so that an interrupted or repeated run computes only what is missing.
+
+One file a bag, named by a key over the image's content, the backbone and the view: nothing in it
+can go stale. A file begins with the SHA-256 of the rest; one that does not match is dropped and
+computed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.records import Bools
+
+FORMAT = 1
+# A bag of the default backbone takes 0.34 MB: this keeps about 60,000 of them.
+DEFAULT_LIMIT = 20 * 2**30
+_HEADER = struct.Struct("<4I")
+
+
+@dataclass(frozen=True)
+class Bag:
+    """One image's patches: (n_patches, dim) float16, their grid, and which are valid, or None."""
+
+    patches: NDArray[np.float16]
+    grid: tuple[int, int]
+    valid: Bools | None = None
+
+
+def default_cache_folder() -> Path:
+    """The user's cache folder for flawsort, as the operating system has it."""
+    if "FLAWSORT_CACHE" in os.environ:
+        return Path(os.environ["FLAWSORT_CACHE"])
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData/Local"))
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library/Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "flawsort"
+
+
+class BagCache:
+    """Bags in a folder, found by image content within one setting of backbone and view."""
+
+    def __init__(self, folder: Path, setting: Mapping[str, Any], *, limit: int = DEFAULT_LIMIT):
+        self._folder = folder
+        self._limit = limit
+        self._setting = json.dumps({"format": FORMAT, **setting}, sort_keys=True)
+
+    def load(self, digest: str) -> Bag | None:
+        """The bag of the image with that content; None where there is none that can be trusted."""
+        path = self._path(digest)
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        bag = _unpack(content)
+        try:
+            if bag is None:
+                path.unlink()
+            else:
+                os.utime(path)  # the least recently used go first when the cache is full
+        except OSError:
+            pass
+        return bag
+
+    def store(self, digest: str, bag: Bag) -> None:
+        """Keep a bag. A full or read-only disk costs the next run time, and this one nothing."""
+        path = self._path(digest)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(_pack(bag))
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+
+    def prune(self) -> None:
+        """Remove the least recently used bags until the rest fits the limit."""
+        try:
+            found = [(path, path.stat()) for path in self._folder.glob("*/*.bag")]
+        except OSError:
+            return
+        size = sum(stat.st_size for _, stat in found)
+        for path, stat in sorted(found, key=lambda entry: entry[1].st_mtime):
+            if size <= self._limit:
+                break
+            path.unlink(missing_ok=True)
+            size -= stat.st_size
+
+    def _path(self, digest: str) -> Path:
+        key = hashlib.sha256(f"{digest}\n{self._setting}".encode()).hexdigest()
+        return self._folder / key[:2] / f"{key}.bag"
+
+
+def _pack(bag: Bag) -> bytes:
+    n_patches, dim = bag.patches.shape
+    payload = b"".join(
+        [
+            _HEADER.pack(*bag.grid, dim, bag.valid is not None),
+            bag.patches.astype("<f2").tobytes(),
+            b"" if bag.valid is None else np.packbits(bag.valid).tobytes(),
+        ]
+    )
+    return hashlib.sha256(payload).digest() + payload
+
+
+def _unpack(content: bytes) -> Bag | None:
+    check, payload = content[:32], memoryview(content)[32:]
+    if len(payload) < _HEADER.size or hashlib.sha256(payload).digest() != check:
+        return None
+    rows, cols, dim, masked = _HEADER.unpack_from(payload)
+    count = rows * cols
+    stop = _HEADER.size + count * dim * 2
+    patches = np.frombuffer(payload[_HEADER.size : stop], "<f2").reshape(count, dim)
+    valid = None
+    if masked:
+        bits = np.frombuffer(payload[stop:], np.uint8)
+        valid = np.unpackbits(bits, count=count).astype(bool)
+    return Bag(patches.astype(np.float16), (rows, cols), valid)

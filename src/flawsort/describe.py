@@ -1,0 +1,101 @@
+"""Bags to embeddings: compare, weigh, pool. Fitted once on a set, then repeatable on new bags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.pooling import ScoreAxis, average_pooling, keep_heaviest, residual_pooling
+from flawsort.presets import Method
+from flawsort.records import Bags, Progress
+from flawsort.references import Comparison, NormalReference, PeerReference, compare_with_peers
+from flawsort.weights import image_scores, score_spread, soft_weights, uniform_weights
+
+Reference: TypeAlias = NormalReference | PeerReference
+
+
+@dataclass(frozen=True)
+class Described:
+    """scores, weights: (n_images, n_patches). embeddings: (n_images, dim)."""
+
+    scores: NDArray[np.float32]
+    weights: NDArray[np.float32]
+    embeddings: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Describer:
+    """All that it takes to describe new bags as those of a fitted set were.
+
+    reference: None where every patch counts the same. temperature: in the units of the scores.
+    axis: how an image's own score joins its embedding, or None where it does not.
+    """
+
+    method: Method
+    reference: Reference | None
+    temperature: float
+    axis: ScoreAxis | None
+
+    def describe(self, bags: Bags, *, progress: Progress | None = None) -> Described:
+        """Describe new bags."""
+        if self.reference is None:
+            return _describe_uniformly(bags)
+        comparison = self.reference.compare(bags, progress=progress)
+        weights, pooled = _pool(bags, comparison, self.method, self.temperature)
+        if self.axis is not None:
+            pooled = self.axis.append(pooled, image_scores(comparison.scores, bags.valid))
+        return Described(comparison.scores, weights, pooled)
+
+
+def fit_describer(
+    bags: Bags,
+    normals: Bags | None,
+    method: Method,
+    *,
+    random_state: int = 0,
+    progress: Progress | None = None,
+) -> tuple[Describer, Described, str]:
+    """Describe a set by itself, from its normals if there are any; the words say how."""
+    if method.weights == "uniform":
+        return Describer(method, None, 1.0, None), _describe_uniformly(bags), "every patch alike"
+    reference: Reference
+    if normals is not None:
+        reference = NormalReference.from_bags(normals, random_state=random_state)
+        comparison = reference.compare(bags, exact=method.exact, progress=progress)
+    else:
+        comparison, reference = compare_with_peers(
+            bags,
+            n_peers=method.n_peers,
+            nearest_share=method.nearest_share,
+            random_state=random_state,
+            progress=progress,
+        )
+    spread = score_spread(comparison.scores, bags.valid)
+    temperature = method.temperature_for(normals=normals is not None, spread=spread)
+    weights, pooled = _pool(bags, comparison, method, temperature)
+    axis = None
+    if method.pooling == "residual":
+        unusual = image_scores(comparison.scores, bags.valid)
+        axis = ScoreAxis.fit(pooled, unusual)
+        pooled = axis.append(pooled, unusual)
+    fitted = Describer(method, reference, temperature, axis)
+    return fitted, Described(comparison.scores, weights, pooled), comparison.how
+
+
+def _pool(
+    bags: Bags, comparison: Comparison, method: Method, temperature: float
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Weights (n_images, n_patches) and pooled patches (n_images, dim)."""
+    weights = soft_weights(comparison.scores, temperature, bags.valid)
+    if method.pooling == "average":
+        return weights, average_pooling(bags.patches, weights)
+    weights = keep_heaviest(weights)
+    return weights, residual_pooling(bags, weights, comparison.expected)
+
+
+def _describe_uniformly(bags: Bags) -> Described:
+    weights = uniform_weights(bags.patches.shape[:2], bags.valid)
+    return Described(np.zeros_like(weights), weights, average_pooling(bags.patches, weights))

@@ -1,0 +1,215 @@
+"""An ImageSet through a backbone to Bags: decoded in threads, in batches, resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.backbones import Backbone
+from flawsort.backbones.patches import POOLING_KERNEL, patch_embeddings
+from flawsort.cache import Bag, BagCache
+from flawsort.errors import InputError, OptionError
+from flawsort.images import Pixels, UnreadableImage, View, decode
+from flawsort.records import Bags, Bools, ImageSet, Progress, SetAside
+from flawsort.threads import in_threads
+
+# Frames in a batch. Larger ones are no faster on a CPU and hold more memory.
+BATCH_FRAMES = 16
+# A patch counts when at least this share of it shows the product and not padding.
+MIN_INSIDE = 0.5
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The bags of the images that could be used, and those images, in the same order."""
+
+    bags: Bags
+    images: ImageSet
+    n_computed: int
+    n_cached: int
+
+
+@dataclass
+class _Collected:
+    """Bags as they arrive, in one array that is allocated when the first one shows its shape."""
+
+    n_images: int
+    patches: NDArray[np.float16] | None = None
+    grid: tuple[int, int] = (0, 0)
+    valid: Bools | None = None
+    bad: dict[str, str] = field(default_factory=dict)
+
+    def put(self, rows: Sequence[int], bag: Bag) -> None:
+        if self.patches is None:
+            self.patches = np.empty((self.n_images, *bag.patches.shape), np.float16)
+            self.grid = bag.grid
+        if bag.valid is not None and self.valid is None:
+            self.valid = np.ones((self.n_images, len(bag.patches)), bool)
+        for row in rows:
+            self.patches[row] = bag.patches
+            if self.valid is not None:
+                self.valid[row] = True if bag.valid is None else bag.valid
+
+
+def cache_setting(backbone: Backbone, view: View) -> dict[str, object]:
+    """All that decides a bag besides the image's content."""
+    return {
+        "backbone": backbone.info.sha256,
+        "input_size": list(backbone.info.input_size),
+        "pooling": POOLING_KERNEL,
+        "view": view.describe(),
+    }
+
+
+def embed(
+    images: ImageSet,
+    backbone: Backbone,
+    view: View,
+    *,
+    cache: BagCache | None = None,
+    stage: str = "embedding",
+    progress: Progress | None = None,
+) -> Embedded:
+    """Embed every image once, however often its content occurs; set bad files aside.
+
+    Bags that the cache holds are not computed again, and each new one is kept as soon as it
+    exists, so that an interrupted run goes on where it stopped.
+    """
+    rows_of: dict[str, list[int]] = {}
+    for row, digest in enumerate(images.digests):
+        rows_of.setdefault(digest, []).append(row)
+    collected = _Collected(len(images))
+    missing = _take_cached(rows_of, cache, collected)
+    done = len(rows_of) - len(missing)
+    if progress:
+        progress(stage, done, len(rows_of))
+    for digests, result in _embed_missing(missing, images, rows_of, backbone, view):
+        for digest, bag in zip(digests, result, strict=True):
+            if isinstance(bag, Bag):
+                collected.put(rows_of[digest], bag)
+                if cache:
+                    cache.store(digest, bag)
+            else:
+                collected.bad[digest] = bag
+        done += len(digests)
+        if progress:
+            progress(stage, done, len(rows_of))
+    if cache:
+        cache.prune()
+    return _finish(collected, images, len(missing) - len(collected.bad), len(rows_of) - len(missing))
+
+
+def _take_cached(
+    rows_of: dict[str, list[int]], cache: BagCache | None, collected: _Collected
+) -> list[str]:
+    """Fill in what the cache holds; the digests that it does not hold."""
+    if cache is None:
+        return list(rows_of)
+    missing = []
+    for digest, bag in zip(rows_of, in_threads(cache.load, rows_of), strict=True):
+        if bag is None:
+            missing.append(digest)
+        else:
+            collected.put(rows_of[digest], bag)
+    return missing
+
+
+def _embed_missing(
+    digests: list[str],
+    images: ImageSet,
+    rows_of: dict[str, list[int]],
+    backbone: Backbone,
+    view: View,
+) -> Iterator[tuple[list[str], list[Bag | str]]]:
+    """Batches of digests, each with its bag or the reason why there is none."""
+    size = backbone.info.input_size
+    per_batch = max(1, BATCH_FRAMES // (view.tiles[0] * view.tiles[1]))
+
+    def load(digest: str) -> Pixels | str:
+        try:
+            return decode(images.sources[rows_of[digest][0]], view, size)
+        except (UnreadableImage, OptionError) as error:
+            return str(error)
+
+    # Decoders run up to two batches ahead, so that the network never waits for the disk.
+    decoded = zip(digests, in_threads(load, digests, ahead=per_batch), strict=True)
+    for _, batch in groupby(enumerate(decoded), key=lambda entry: entry[0] // per_batch):
+        names, loaded = zip(*(pair for _, pair in batch), strict=True)
+        yield list(names), _embed_batch(loaded, backbone, view)
+
+
+def _embed_batch(
+    loaded: Sequence[Pixels | str], backbone: Backbone, view: View
+) -> list[Bag | str]:
+    usable = [pixels for pixels in loaded if isinstance(pixels, Pixels)]
+    if not usable:
+        return [pixels for pixels in loaded if isinstance(pixels, str)]
+    frames = np.concatenate([pixels.frames for pixels in usable])
+    patches, grid = patch_embeddings(backbone.feature_maps(frames))
+    per_image = patches.astype(np.float16).reshape(len(usable), -1, *patches.shape[1:])
+    bags = iter(
+        _one_bag(tiles, grid, view.tiles, pixels.inside)
+        for tiles, pixels in zip(per_image, usable, strict=True)
+    )
+    return [pixels if isinstance(pixels, str) else next(bags) for pixels in loaded]
+
+
+def _one_bag(
+    tiles: NDArray[np.float16],
+    grid: tuple[int, int],
+    layout: tuple[int, int],
+    inside: Bools | None,
+) -> Bag | str:
+    """Join the tiles (n_tiles, n_patches, dim) of an image into one bag on one grid."""
+    (rows, cols), (down, across), dim = grid, layout, tiles.shape[2]
+    patches = tiles.reshape(down, across, rows, cols, dim).transpose(0, 2, 1, 3, 4)
+    patches = np.ascontiguousarray(patches).reshape(-1, dim)
+    whole = (down * rows, across * cols)
+    if inside is None:
+        return Bag(patches, whole)
+    valid = _share_inside(inside, whole) >= MIN_INSIDE
+    if not valid.any():
+        return "nothing of it lies inside the region of interest"
+    patches[~valid] = patches[np.argmax(valid)]
+    return Bag(patches, whole, valid)
+
+
+def _share_inside(inside: Bools, grid: tuple[int, int]) -> NDArray[np.float64]:
+    """(n_patches,): the share of each patch's pixels that are inside."""
+    share = inside.astype(np.float64)
+    for axis, count in enumerate(grid):
+        edges = np.round(np.linspace(0, inside.shape[axis], count + 1)).astype(int)
+        sums = np.add.reduceat(share, edges[:-1], axis=axis)
+        share = sums / np.expand_dims(np.diff(edges), 1 - axis)
+    return share.ravel()
+
+
+def _finish(
+    collected: _Collected, images: ImageSet, n_computed: int, n_cached: int
+) -> Embedded:
+    """Close the gaps that bad files left, in place, since two copies may not fit in memory."""
+    bad = [
+        SetAside(name, collected.bad[digest])
+        for name, digest in zip(images.names, images.digests, strict=True)
+        if digest in collected.bad
+    ]
+    patches, valid = collected.patches, collected.valid
+    if patches is None:
+        raise InputError(_nothing_left(images, bad))
+    good = [row for row, digest in enumerate(images.digests) if digest not in collected.bad]
+    if bad:
+        for to, row in enumerate(good):
+            patches[to] = patches[row]
+        patches = patches[: len(good)]
+        valid = None if valid is None else valid[good]
+    return Embedded(Bags(patches, collected.grid, valid), images.without(bad), n_computed, n_cached)
+
+
+def _nothing_left(images: ImageSet, bad: Sequence[SetAside]) -> str:
+    first = (*bad, *images.set_aside)[:1]
+    why = f" The first, '{first[0].name}': {first[0].reason}." if first else ""
+    return f"No usable image: all {len(bad) + len(images.set_aside)} were set aside.{why}"

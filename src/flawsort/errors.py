@@ -1,0 +1,30 @@
+"""The exception tree.
+
+FlawsortError               anything flawsort refuses to do; the command line prints it and exits 2
+├── InputError              images, folders or arrays that cannot be used
+├── OptionError             a parameter or command-line option outside what is accepted
+├── BackboneError           a backbone that cannot be loaded, verified or run
+└── RunError                a run folder that is damaged, of another format, or not a run at all
+"""
+
+from __future__ import annotations
+
+
+class FlawsortError(Exception):
+    """Base of every error that flawsort raises on purpose."""
+
+
+class InputError(FlawsortError):
+    """Images, folders or arrays that cannot be used."""
+
+
+class OptionError(FlawsortError, ValueError):
+    """A parameter outside what is accepted: its name, what it must be, what it was."""
+
+
+class BackboneError(FlawsortError):
+    """A backbone that cannot be loaded, verified or run."""
+
+
+class RunError(FlawsortError):
+    """A run folder that is damaged, of another format, or not a run at all."""

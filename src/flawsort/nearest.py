@@ -1,0 +1,373 @@
+"""The hot loop: for each patch, the nearest patch of each reference bag, or of all of them.
+
+Patches have unit length, so a Euclidean distance is sqrt(2 - 2 cos) and the nearest patch is the
+one with the largest dot product: a matrix product followed by a maximum. Two rules make it fast
+on a CPU: the products are cut into blocks whose result stays in the processor's cache until its
+maximum has been taken, and blocks run in threads with a single-threaded BLAS each, so that the
+maxima use all cores too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.records import Floats, Ints, Progress
+from flawsort.threads import in_threads, single_threaded_blas
+
+# Rows of a block: 256 x 1,024 similarities are 1 MB, which a core's second-level cache holds.
+BLOCK_ROWS = 256
+BANK_BLOCK = 1024
+# Beyond this much arithmetic (about 20 seconds on two cores) the search in a bank goes
+# through inverted lists; docs/performance.md has the recall and what it costs in NMI.
+EXACT_FLOP = 2e12
+QUERIES_AT_ONCE = 65_536
+PROBES = 16
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """distances: (n,), to the nearest patch of a bank. index: (n,), which one it is."""
+
+    distances: NDArray[np.float32]
+    index: NDArray[np.int64]
+
+
+def distance(similarity: Floats) -> NDArray[np.float32]:
+    """Euclidean distances between unit vectors from their dot products."""
+    return np.sqrt(np.maximum(2.0 - 2.0 * similarity, 0.0)).astype(np.float32)
+
+
+def search_flop(n_queries: int, n_bank: int, dim: int) -> float:
+    """The arithmetic of an exact search, in floating point operations."""
+    return 2.0 * n_queries * n_bank * dim
+
+
+def nearest_in_bank(
+    queries: Floats, bank: Floats, *, progress: Progress | None = None
+) -> Nearest:
+    """For each query the nearest patch of the bank, exactly.
+
+    queries: (n, dim). bank: (n_bank, dim). Both of unit length.
+    """
+    starts = range(0, len(queries), BLOCK_ROWS)
+    reference = np.ascontiguousarray(bank, dtype=np.float32)
+
+    def search(start: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        return _search_block(queries[start : start + BLOCK_ROWS].astype(np.float32), reference)
+
+    best = np.empty(len(queries), np.float32)
+    index = np.empty(len(queries), np.int64)
+    with single_threaded_blas():
+        for done, (start, found) in enumerate(zip(starts, in_threads(search, starts), strict=True)):
+            best[start : start + BLOCK_ROWS], index[start : start + BLOCK_ROWS] = found
+            if progress:
+                progress("scoring", done + 1, len(starts))
+    return Nearest(distance(best), index)
+
+
+def _search_block(
+    queries: NDArray[np.float32], bank: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Best similarity and its index. Only maxima are taken in the loop, which is much cheaper
+    than their positions; each query is then compared once more with its best block alone."""
+    best = np.full(len(queries), -np.inf, np.float32)
+    block_of = np.zeros(len(queries), np.int64)
+    for number, start in enumerate(range(0, len(bank), BANK_BLOCK)):
+        top = (queries @ bank[start : start + BANK_BLOCK].T).max(axis=1)
+        better = top > best
+        best[better] = top[better]
+        block_of[better] = number
+    index = np.empty(len(queries), np.int64)
+    for number in np.unique(block_of):
+        rows = np.flatnonzero(block_of == number)
+        start = int(number) * BANK_BLOCK
+        similar = queries[rows] @ bank[start : start + BANK_BLOCK].T
+        index[rows] = start + similar.argmax(axis=1)
+    return best, index
+
+
+@dataclass(frozen=True)
+class InvertedLists:
+    """A bank cut into lists of patches that are alike, for approximate search.
+
+    centres: (n_lists, dim), unit length. patches: (n_bank, dim), sorted by list.
+    offsets: (n_lists + 1,), where each list begins. order: (n_bank,), rows in the bank as given.
+    """
+
+    centres: NDArray[np.float32]
+    patches: Floats
+    offsets: NDArray[np.int64]
+    order: NDArray[np.int64]
+
+    def search(
+        self,
+        queries: Floats,
+        *,
+        probes: int = PROBES,
+        not_from: tuple[Ints, Ints] | None = None,
+        progress: Progress | None = None,
+    ) -> Nearest:
+        """For each query the nearest patch of the `probes` lists whose centres are nearest.
+
+        Many queries are searched at once: those that look into the same list are multiplied
+        with it in one product, so that the work is matrix products and not scans.
+        not_from: (n,) and (n_bank,), the image of each query and of each patch of the bank, to
+        leave a query's own image out; distances are infinite where nothing else was found.
+        """
+        best = np.empty(len(queries), np.float32)
+        index = np.empty(len(queries), np.int64)
+        with single_threaded_blas():
+            for start in range(0, len(queries), QUERIES_AT_ONCE):
+                stop = min(start + QUERIES_AT_ONCE, len(queries))
+                best[start:stop], index[start:stop] = self._search_many(
+                    queries[start:stop].astype(np.float32),
+                    min(probes, len(self.centres)),
+                    None if not_from is None else (not_from[0][start:stop], not_from[1]),
+                )
+                if progress:
+                    progress("scoring", stop, len(queries))
+        return Nearest(distance(best), self.order[index])
+
+    def _search_many(
+        self, queries: NDArray[np.float32], probes: int, not_from: tuple[Ints, Ints] | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        probed = _nearest_centres(queries, self.centres, probes)
+        by_list = np.argsort(probed, axis=None, kind="stable")
+        bounds = np.searchsorted(probed.ravel()[by_list], np.arange(len(self.centres) + 1))
+
+        def look(number: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+            rows = by_list[bounds[number] : bounds[number + 1]] // probes
+            first, last = self.offsets[number], self.offsets[number + 1]
+            similar = queries[rows] @ self.patches[first:last].astype(np.float32).T
+            if not_from is not None:
+                own = not_from[0][rows][:, None] == not_from[1][self.order[first:last]]
+                similar[own] = -np.inf
+            at = similar.argmax(axis=1)
+            return rows, similar[np.arange(len(rows)), at], first + at
+
+        best = np.full(len(queries), -np.inf, np.float32)
+        index = np.zeros(len(queries), np.int64)
+        for rows, top, at in in_threads(look, np.flatnonzero(np.diff(bounds)).tolist()):
+            better = top > best[rows]
+            best[rows[better]], index[rows[better]] = top[better], at[better]
+        return best, index
+
+
+def build_lists(bank: Floats, *, random_state: int = 0, iterations: int = 6) -> InvertedLists:
+    """Cut a bank (n_bank, dim) into about 2.5 sqrt(n_bank) lists by spherical k-means.
+
+    The centres come from a sample of 48 patches a list; every patch then joins its nearest one.
+    """
+    n_lists = int(min(max(2.5 * np.sqrt(len(bank)), 1), len(bank)))
+    rng = np.random.default_rng(random_state)
+    sample = bank[np.sort(rng.permutation(len(bank))[: 48 * n_lists])].astype(np.float32)
+    centres = sample[np.sort(rng.permutation(len(sample))[:n_lists])]
+    with single_threaded_blas():
+        for _ in range(iterations):
+            nearest = _nearest_centres(sample, centres, 1)[:, 0]
+            centres = _mean_directions(sample, nearest, centres)
+        lists = np.concatenate(
+            [
+                _nearest_centres(bank[start : start + QUERIES_AT_ONCE], centres, 1)[:, 0]
+                for start in range(0, len(bank), QUERIES_AT_ONCE)
+            ]
+        )
+    order = np.argsort(lists, kind="stable")
+    used, first = np.unique(lists[order], return_index=True)  # a list may have stayed empty
+    offsets = np.append(first, len(bank))
+    return InvertedLists(centres[used], bank[order], offsets, order)
+
+
+def _nearest_centres(queries: Floats, centres: NDArray[np.float32], count: int) -> Ints:
+    """(n, count): the nearest centres of each query, in no particular order."""
+
+    def rank(start: int) -> Ints:
+        similar = queries[start : start + BLOCK_ROWS].astype(np.float32) @ centres.T
+        if count == 1:
+            return similar.argmax(axis=1)[:, None]
+        return np.argpartition(similar, -count, axis=1)[:, -count:]
+
+    return np.concatenate(list(in_threads(rank, range(0, len(queries), BLOCK_ROWS))))
+
+
+def _mean_directions(
+    sample: NDArray[np.float32], nearest: Ints, centres: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The unit-length mean of each centre's members; a centre without members stays."""
+    order = np.argsort(nearest, kind="stable")
+    used, first = np.unique(nearest[order], return_index=True)
+    moved = centres.copy()
+    sums = np.add.reduceat(sample[order], first, axis=0)
+    moved[used] = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
+    return moved
+
+
+class PeerStatistic(Protocol):
+    """Folds the distances of an image's patches to one peer after the other."""
+
+    def add(self, image: int, distances: NDArray[np.float32]) -> None: ...
+
+    def result(self) -> NDArray[np.float32]: ...
+
+
+class MeanOverPeers:
+    """The mean over peers (Eq. 5). Memory: (n_images, n_patches)."""
+
+    def __init__(self, n_images: int, n_patches: int) -> None:
+        self._sums = np.zeros((n_images, n_patches), np.float64)
+        self._counts = np.zeros((n_images, 1), np.int64)
+
+    def add(self, image: int, distances: NDArray[np.float32]) -> None:
+        self._sums[image] += distances
+        self._counts[image] += 1
+
+    def result(self) -> NDArray[np.float32]:
+        return (self._sums / np.maximum(self._counts, 1)).astype(np.float32)
+
+
+class MeanOverNearestPeers:
+    """The mean over the `count` peers in which a patch has its nearest neighbours.
+
+    A normal patch need only look normal against some images, where the mean over all of them
+    punishes it for the ones that are turned, lit or flawed differently. Keeps the smallest
+    distances so far and sorts out the larger ones now and then, in half precision: memory
+    (n_images, count + 32, n_patches) however many pairs there are.
+    """
+
+    ROOM = 32
+
+    def __init__(self, n_images: int, n_patches: int, count: int) -> None:
+        self._count = count
+        self._kept = np.full((n_images, count + self.ROOM, n_patches), np.inf, np.float16)
+        self._filled = np.zeros(n_images, np.int64)
+
+    def add(self, image: int, distances: NDArray[np.float32]) -> None:
+        if self._filled[image] == self._kept.shape[1]:
+            self._sort_out(image)
+        self._kept[image, self._filled[image]] = distances
+        self._filled[image] += 1
+
+    def result(self) -> NDArray[np.float32]:
+        for image in range(len(self._kept)):
+            self._sort_out(image)
+        kept = self._kept[:, : self._count]
+        found = np.isfinite(kept[:, :, :1])  # fewer peers than `count`: the mean over those
+        return np.where(found, kept, 0).sum(axis=1, dtype=np.float32) / np.maximum(
+            found.sum(axis=1), 1
+        )
+
+    def _sort_out(self, image: int) -> None:
+        # The bits of non-negative halves order as integers do, which sort faster.
+        bits = self._kept[image].view(np.uint16)
+        bits.partition(self._count - 1, axis=0)
+        bits[self._count :] = np.float16(np.inf).view(np.uint16)
+        self._filled[image] = min(self._filled[image], self._count)
+
+
+def fold_peers(
+    patches: Floats,
+    peers: Ints,
+    statistic: PeerStatistic,
+    *,
+    progress: Progress | None = None,
+) -> NDArray[np.float32]:
+    """For each patch the statistic of its distances to the nearest patch of each peer.
+
+    patches: (n_images, n_patches, dim). peers: rows of the images that the others are compared
+    with; no image is its own peer. Returns (n_images, n_patches). Each pair of bags is multiplied
+    once: the maxima along rows serve the one image, those along columns the other.
+    """
+    n_images = len(patches)
+    is_peer = np.zeros(n_images, bool)
+    is_peer[peers] = True
+    partners = [
+        np.array([j for j in np.flatnonzero(is_peer) if j > i or (j < i and not is_peer[i])])
+        for i in range(n_images)
+    ]
+    total, done = sum(len(some) for some in partners), 0
+
+    def compare(image: int) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        own = patches[image].astype(np.float32)
+        return [_compare_bags(own, patches[j].astype(np.float32)) for j in partners[image]]
+
+    with single_threaded_blas():
+        for image, results in enumerate(in_threads(compare, range(n_images))):
+            for peer, (mine, theirs) in zip(partners[image], results, strict=True):
+                statistic.add(image, mine)
+                if is_peer[image]:
+                    statistic.add(int(peer), theirs)
+            done += len(results)
+            if progress:
+                progress("scoring", done, total)
+    return statistic.result()
+
+
+def fold_references(
+    patches: Floats,
+    references: Floats,
+    statistic: PeerStatistic,
+    *,
+    progress: Progress | None = None,
+) -> NDArray[np.float32]:
+    """As fold_peers, for images that are not among the references.
+
+    patches: (n_images, n_patches, dim). references: (n_references, n_patches, dim).
+    """
+    bags = references.astype(np.float32)
+
+    def compare(image: int) -> list[NDArray[np.float32]]:
+        own = patches[image].astype(np.float32)
+        return [_compare_bags(own, bag)[0] for bag in bags]
+
+    with single_threaded_blas():
+        for image, results in enumerate(in_threads(compare, range(len(patches)))):
+            for distances in results:
+                statistic.add(image, distances)
+            if progress:
+                progress("scoring", image + 1, len(patches))
+    return statistic.result()
+
+
+def _compare_bags(
+    first: NDArray[np.float32], second: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Distances of the patches of each bag to the nearest patch of the other."""
+    rows = np.empty(len(first), np.float32)
+    columns = np.full(len(second), -np.inf, np.float32)
+    for start in range(0, len(first), BLOCK_ROWS):
+        similar = first[start : start + BLOCK_ROWS] @ second.T
+        rows[start : start + BLOCK_ROWS] = similar.max(axis=1)
+        np.maximum(columns, similar.max(axis=0), out=columns)
+    return distance(rows), distance(columns)
+
+
+def expected_from_peers(
+    patches: Floats, chosen: Ints, references: Floats, own: Ints, *, progress: Progress | None = None
+) -> NDArray[np.float32]:
+    """What the references show where a patch stands: the mean of its nearest patch in each.
+
+    patches: (n_images, n_patches, dim). chosen: (n_images, n_chosen), which patches are asked
+    for. references: (n_references, n_patches, dim). own: (n_images,), the row of `references`
+    that is the image itself and is left out, or -1. Returns (n_images, n_chosen, dim).
+    """
+    bank = np.asarray(references, np.float32)
+
+    def expect(image: int) -> NDArray[np.float32]:
+        asked = patches[image, chosen[image]].astype(np.float32)
+        total = np.zeros_like(asked)
+        others = [row for row in range(len(bank)) if row != own[image]]
+        for row in others:
+            total += bank[row, (asked @ bank[row].T).argmax(axis=1)]
+        return total / max(len(others), 1)
+
+    expected = np.empty((*chosen.shape, patches.shape[2]), np.float32)
+    with single_threaded_blas():
+        for image, one in enumerate(in_threads(expect, range(len(patches)))):
+            expected[image] = one
+            if progress:
+                progress("comparing", image + 1, len(patches))
+    return expected

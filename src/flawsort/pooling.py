@@ -1,0 +1,105 @@
+"""Patches and weights to one vector an image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.records import Bags, Bools, Floats, Ints
+
+# Residual pooling looks at the heaviest eighth of an image's patches: the soft top-k weights of
+# the paper's appendix. A flaw covers less than that, and with a soft temperature the many other
+# patches would outweigh it together.
+CHOSEN_SHARE = 1 / 8
+# What an image's residuals have in common (lighting, focus, batch) is measured on so many
+# patches, evenly spread, and taken off.
+BACKGROUND_PATCHES = 64
+# A residual's length says how strong a flaw is, its direction of which kind. The length to the
+# power 1/2 keeps weak flaws near normal images without letting strength outweigh kind.
+RESIDUAL_POWER = 0.5
+# How much the image's own score counts beside its residual.
+SCORE_SHARE = 0.25
+
+
+def average_pooling(patches: Floats, weights: Floats) -> NDArray[np.float32]:
+    """The weighted average of each image's patches (Eq. 1).
+
+    patches: (n_images, n_patches, dim). weights: (n_images, n_patches), rows sum to 1.
+    Returns (n_images, dim).
+    """
+    pooled = np.empty((len(patches), patches.shape[2]), np.float32)
+    for image, (bag, weight) in enumerate(zip(patches, weights, strict=True)):
+        pooled[image] = weight @ bag.astype(np.float32)  # one bag at a time in single precision
+    return pooled
+
+
+def keep_heaviest(weights: Floats) -> NDArray[np.float32]:
+    """The same weights with all but the heaviest CHOSEN_SHARE of an image's patches at 0."""
+    kept = np.zeros(weights.shape, np.float32)
+    chosen = _heaviest(weights)
+    np.put_along_axis(kept, chosen, np.take_along_axis(weights, chosen, axis=1), axis=1)
+    return kept / kept.sum(axis=1, keepdims=True)
+
+
+def residual_pooling(
+    bags: Bags, weights: Floats, expected: Callable[[Ints], NDArray[np.float32]]
+) -> NDArray[np.float32]:
+    """The weighted average of what sets patches apart from what was expected in their place.
+
+    weights: (n_images, n_patches), as `keep_heaviest` gives them. expected: for chosen patches
+    (n_images, n_chosen), what the reference shows there, (n_images, n_chosen, dim). Returns
+    (n_images, dim): the pooled residual less the image's background residual, scaled to its
+    length to the power RESIDUAL_POWER.
+    """
+    chosen = _heaviest(weights)
+    both = np.concatenate([chosen, _background(bags.valid, *weights.shape)], axis=1)
+    normal = expected(both)
+    pooled = np.empty((len(bags), bags.dim), np.float32)
+    for image, rows in enumerate(both):
+        residual = bags.patches[image, rows].astype(np.float32) - normal[image]
+        flaw = weights[image, chosen[image]] @ residual[: chosen.shape[1]]
+        pooled[image] = flaw - residual[chosen.shape[1] :].mean(axis=0)
+    length = np.linalg.norm(pooled, axis=1, keepdims=True)
+    return pooled * np.maximum(length, 1e-12) ** (RESIDUAL_POWER - 1.0)
+
+
+@dataclass(frozen=True)
+class ScoreAxis:
+    """The image's own score as one more coordinate, scaled to the spread of the others."""
+
+    centre: float
+    scale: float
+
+    @classmethod
+    def fit(cls, embeddings: Floats, scores: Floats) -> ScoreAxis:
+        """embeddings: (n_images, dim). scores: (n_images,)."""
+        spread = float(np.sqrt(np.asarray(embeddings, np.float64).var(axis=0).sum()))
+        deviation = float(np.std(scores))
+        scale = SCORE_SHARE * spread / deviation if deviation > 1e-9 else 0.0
+        return cls(float(np.median(scores)), scale)
+
+    def append(self, embeddings: Floats, scores: Floats) -> NDArray[np.float32]:
+        """(n_images, dim + 1)."""
+        axis = (np.asarray(scores) - self.centre) * self.scale
+        return np.column_stack([embeddings, axis]).astype(np.float32)
+
+
+def _heaviest(weights: Floats) -> NDArray[np.int64]:
+    """(n_images, n_chosen): the patches with the largest weights, heaviest first."""
+    count = max(1, round(CHOSEN_SHARE * weights.shape[1]))
+    return np.argsort(-np.asarray(weights), axis=1, kind="stable")[:, :count]
+
+
+def _background(valid: Bools | None, n_images: int, n_patches: int) -> NDArray[np.int64]:
+    """(n_images, n_background): valid patches spread evenly over each image."""
+    count = min(BACKGROUND_PATCHES, n_patches)
+
+    def spread(available: Ints) -> Ints:
+        return available[np.linspace(0, len(available) - 1, count).round().astype(int)]
+
+    if valid is None:
+        return np.tile(spread(np.arange(n_patches)), (n_images, 1))
+    return np.stack([spread(np.flatnonzero(row)) for row in valid])

@@ -1,0 +1,193 @@
+"""What patches are compared with: known-normal images, or the other images of the set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.nearest import (
+    EXACT_FLOP,
+    PROBES,
+    InvertedLists,
+    MeanOverNearestPeers,
+    MeanOverPeers,
+    PeerStatistic,
+    build_lists,
+    expected_from_peers,
+    fold_peers,
+    fold_references,
+    nearest_in_bank,
+    search_flop,
+)
+from flawsort.records import Bags, Floats, Ints, Progress
+
+# A bank of normal patches takes at most this much; beyond it, it is a sample.
+BANK_BYTES = 512 * 2**20
+# Heat maps are calibrated on so many normal images, each compared with the others; with fewer
+# than MIN_CALIBRATION known, on the set itself.
+CALIBRATION_IMAGES = 16
+MIN_CALIBRATION = 8
+# Residuals from peers, and `assign` without normals, use a sample of this many peers.
+STORED_PEERS = 48
+# Up to this many images everybody is everybody's peer (ten minutes on two cores); beyond it the
+# peers are a sample (Eq. 7), so that the time grows with the number of images and not its square.
+ALL_PEERS_LIMIT = 640
+SAMPLED_PEERS = 256
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Images compared with a reference.
+
+    scores: (n_images, n_patches), how unusual each patch is. expected: for chosen patches
+    (n_images, n_chosen), what the reference shows in their place, (n_images, n_chosen, dim).
+    how: the way it was done, in words, for the run.
+    """
+
+    scores: NDArray[np.float32]
+    expected: Callable[[Ints], NDArray[np.float32]]
+    how: str
+
+
+class NormalReference:
+    """The patches of known-normal images, all together (Eq. 6)."""
+
+    def __init__(self, bank: Floats, *, random_state: int = 0) -> None:
+        """bank: (n_bank, dim), unit length."""
+        self.bank = bank
+        self._random_state = random_state
+
+    @classmethod
+    def from_bags(cls, normals: Bags, *, random_state: int = 0) -> NormalReference:
+        """Every valid patch of the normal images, or a sample of them past BANK_BYTES."""
+        rows = _bank_rows(normals, random_state)
+        bank = normals.patches.reshape(-1, normals.dim)
+        return cls(bank if len(rows) == len(bank) else bank[rows], random_state=random_state)
+
+    def compare(
+        self, bags: Bags, *, exact: bool | None = None, progress: Progress | None = None
+    ) -> Comparison:
+        """exact: None searches exactly while that takes at most EXACT_FLOP."""
+        queries = bags.patches.reshape(-1, bags.dim)
+        if exact is None:
+            exact = search_flop(len(queries), len(self.bank), bags.dim) <= EXACT_FLOP
+        if exact:
+            found = nearest_in_bank(queries, self.bank, progress=progress)
+        else:
+            found = self.lists.search(queries, progress=progress)
+        way = "exactly" if exact else f"in inverted lists, {PROBES} probes"
+        how = f"nearest of {len(self.bank):,} normal patches, searched {way}"
+        shape = bags.patches.shape[:2]
+        index = found.index.reshape(shape)
+
+        def expected(chosen: Ints) -> NDArray[np.float32]:
+            return self.bank[np.take_along_axis(index, chosen, axis=1)].astype(np.float32)
+
+        return Comparison(found.distances.reshape(shape), expected, how)
+
+    def scores_of_normals(self, normals: Bags) -> NDArray[np.float32] | None:
+        """How unusual normal images look among the other normal ones: (n_sample, n_patches).
+
+        normals: the bags that the bank was made from. None where there are too few to say.
+        """
+        if len(normals) < MIN_CALIBRATION:
+            return None
+        order = np.random.default_rng(self._random_state).permutation(len(normals))
+        sample = np.sort(order[:CALIBRATION_IMAGES])
+        owner = _bank_rows(normals, self._random_state) // normals.n_patches
+        queries = normals.patches[sample].reshape(-1, normals.dim)
+        images = np.repeat(sample, normals.n_patches)
+        distances = self.lists.search(queries, not_from=(images, owner)).distances
+        scores = distances.reshape(len(sample), -1)
+        known = np.isfinite(scores)
+        if normals.valid is not None:
+            known &= normals.valid[sample]
+        return np.where(known, scores, np.nan).astype(np.float32)
+
+    @cached_property
+    def lists(self) -> InvertedLists:
+        """The bank, ready for approximate search."""
+        return build_lists(self.bank, random_state=self._random_state)
+
+
+def _bank_rows(normals: Bags, random_state: int) -> NDArray[np.int64]:
+    """Which patches of all normal images, counted through, make the bank."""
+    rows = np.arange(len(normals) * normals.n_patches)
+    if normals.valid is not None:
+        rows = rows[normals.valid.ravel()]
+    limit = BANK_BYTES // (normals.dim * normals.patches.itemsize)
+    if len(rows) > limit:
+        rows = rows[np.sort(np.random.default_rng(random_state).permutation(len(rows))[:limit])]
+    return rows
+
+
+class PeerReference:
+    """A sample of a set's own images, to compare new images with when no normals are known."""
+
+    def __init__(self, peers: Floats, nearest_share: float) -> None:
+        """peers: (n_peers, n_patches, dim). nearest_share: see compare_with_peers."""
+        self.peers = peers
+        self._nearest_share = nearest_share
+
+    def compare(self, bags: Bags, *, progress: Progress | None = None) -> Comparison:
+        """New images against the sample; an image is not looked for among its peers."""
+        n_peers = len(self.peers)
+        statistic = _statistic(len(bags), bags.n_patches, n_peers, self._nearest_share)
+        scores = fold_references(bags.patches, self.peers, statistic, progress=progress)
+        nobody = np.full(len(bags), -1)
+
+        def expected(chosen: Ints) -> NDArray[np.float32]:
+            return expected_from_peers(
+                bags.patches, chosen, self.peers, nobody, progress=progress
+            )
+
+        return Comparison(scores, expected, f"{n_peers} images of the run as peers")
+
+
+def compare_with_peers(
+    bags: Bags,
+    *,
+    n_peers: int | None = None,
+    nearest_share: float = 1.0,
+    random_state: int = 0,
+    progress: Progress | None = None,
+) -> tuple[Comparison, PeerReference]:
+    """Every image against the others (Eq. 5) or a sample of them (Eq. 7).
+
+    n_peers: None takes all up to ALL_PEERS_LIMIT images and SAMPLED_PEERS beyond.
+    nearest_share: the mean is taken over this share of the peers, those nearest to the patch;
+    1 is the paper's mean over all. Also returns the sample for comparing new images.
+    """
+    order = np.random.default_rng(random_state).permutation(len(bags))
+    if n_peers is None:
+        n_peers = len(bags) if len(bags) <= ALL_PEERS_LIMIT else SAMPLED_PEERS
+    peers = np.sort(order[:n_peers])
+    statistic = _statistic(len(bags), bags.n_patches, len(peers) - 1, nearest_share)
+    scores = fold_peers(bags.patches, peers, statistic, progress=progress)
+    stored = np.sort(order[: min(STORED_PEERS, n_peers)])
+    reference = PeerReference(bags.patches[stored], nearest_share)
+    own = np.full(len(bags), -1)
+    own[stored] = np.arange(len(stored))
+
+    def expected(chosen: Ints) -> NDArray[np.float32]:
+        return expected_from_peers(
+            bags.patches, chosen, reference.peers, own, progress=progress
+        )
+
+    how = "all the other images as peers"
+    if len(peers) < len(bags):
+        how = f"a sample of {len(peers)} of {len(bags)} images as peers (Eq. 7)"
+    return Comparison(scores, expected, how), reference
+
+
+def _statistic(
+    n_images: int, n_patches: int, n_peers: int, nearest_share: float
+) -> PeerStatistic:
+    if nearest_share >= 1:
+        return MeanOverPeers(n_images, n_patches)
+    count = max(1, round(nearest_share * n_peers))
+    return MeanOverNearestPeers(n_images, n_patches, count)

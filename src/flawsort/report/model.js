@@ -1,0 +1,129 @@
+"use strict";
+// The run as numbers: unpacked arrays, the cut of the tree at any k, and what follows from it.
+
+const D = JSON.parse(document.getElementById("data").textContent);
+
+function unpack(text) {
+  const raw = atob(text);
+  const out = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
+  return out;
+}
+
+const N = D.n;
+const CELLS = D.grid[0] * D.grid[1];
+const HEAT = unpack(D.heat);
+const PEAK = unpack(D.peak);
+const COLOURS = unpack(D.colours);
+const VECTORS = new Int16Array(unpack(D.vectors).buffer);
+const MERGES = new Int32Array(unpack(D.merges).buffer);
+const HEIGHTS = new Float32Array(unpack(D.heights).buffer);
+const LAYOUT = new Uint16Array(unpack(D.layout).buffer);
+
+// Undo all but the last k - 1 merges. Rows get the smallest row of their group.
+function cutTree(k) {
+  const parent = new Int32Array(2 * N - 1).map((_, i) => i);
+  for (let m = 0; m < N - k; m++) {
+    parent[MERGES[2 * m]] = N + m;
+    parent[MERGES[2 * m + 1]] = N + m;
+  }
+  const first = new Map();
+  const out = new Int32Array(N);
+  for (let i = 0; i < N; i++) {
+    let node = i;
+    while (parent[node] !== node) node = parent[node] = parent[parent[node]];
+    if (!first.has(node)) first.set(node, i);
+    out[i] = first.get(node);
+  }
+  return out;
+}
+
+// Groups by size, ties by their smallest row. At the saved k they keep the table's numbers.
+function membership(k) {
+  const saved = k === D.k.saved;
+  const keys = saved ? D.cluster : cutTree(k);
+  const found = new Map();
+  for (let i = 0; i < N; i++) {
+    if (!found.has(keys[i])) found.set(keys[i], []);
+    found.get(keys[i]).push(i);
+  }
+  const ordered = [...found].sort((a, b) => b[1].length - a[1].length || a[1][0] - b[1][0]);
+  return ordered.map(([key, rows], rank) => ({ id: saved ? key : rank, rank, rows }));
+}
+
+function centresOf(groups) {
+  return groups.map(({ rows }) => {
+    const centre = new Float64Array(D.dims);
+    for (const i of rows) for (let d = 0; d < D.dims; d++) centre[d] += VECTORS[i * D.dims + d];
+    return centre.map((sum) => sum / rows.length);
+  });
+}
+
+function distance(i, centre) {
+  let sum = 0;
+  for (let d = 0; d < D.dims; d++) sum += (VECTORS[i * D.dims + d] - centre[d]) ** 2;
+  return Math.sqrt(sum);
+}
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+// The one place that decides whether a group looks normal: its median image is hardly warm.
+function looksNormal(rows) {
+  return median(rows.map((i) => PEAK[i] / 255)) < D.looksNormalBelow;
+}
+
+function mean(values) {
+  const known = values.filter((value) => value !== null);
+  return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
+}
+
+// For each image its group's rank, the distance to its own centre, and the nearest other group.
+function measure(groups) {
+  const centres = centresOf(groups);
+  const rank = new Int32Array(N);
+  for (const group of groups) for (const i of group.rows) rank[i] = group.rank;
+  const own = new Float64Array(N);
+  const margin = new Float64Array(N).fill(1);
+  const next = new Int32Array(N).fill(-1);
+  for (let i = 0; i < N; i++) {
+    own[i] = distance(i, centres[rank[i]]);
+    let nearest = Infinity;
+    centres.forEach((centre, g) => {
+      if (g === rank[i]) return;
+      const far = distance(i, centre);
+      if (far < nearest) [nearest, next[i]] = [far, g];
+    });
+    if (nearest < Infinity) margin[i] = nearest > 0 ? 1 - own[i] / nearest : 0;
+  }
+  return { rank, own, margin, next };
+}
+
+const partitions = new Map();
+
+// Everything about the groups at k, worked out once.
+function partition(k) {
+  if (partitions.has(k)) return partitions.get(k);
+  const groups = membership(k);
+  const { rank, own, margin, next } = measure(groups);
+  const saved = k === D.k.saved;
+  if (saved) {
+    const byId = new Map(groups.map((group) => [group.id, group.rank]));
+    D.runnerUp.forEach((id, i) => { if (byId.has(id) && byId.get(id) !== rank[i]) next[i] = byId.get(id); });
+  }
+  const unlike = (i) => (saved && D.typicality[i] !== null ? -D.typicality[i] : own[i]);
+  for (const group of groups) {
+    group.rows = [...group.rows].sort((a, b) => unlike(a) - unlike(b) || own[a] - own[b] || a - b);
+    group.score = mean(group.rows.map((i) => D.score[i]));
+    group.normal = looksNormal(group.rows);
+    group.borderline = group.rows
+      .filter((i) => margin[i] < D.borderlineBelow)
+      .sort((a, b) => margin[a] - margin[b] || a - b);
+  }
+  const out = { k, saved, groups, rank, margin, next };
+  partitions.set(k, out);
+  return out;
+}

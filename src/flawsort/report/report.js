@@ -1,0 +1,263 @@
+// The page itself: controls, groups, the lightbox.
+
+const PAGE = 90;
+const state = { k: D.k.saved, query: "", list: [], at: 0 };
+let part = partition(state.k);
+
+function matchesOf(query) {
+  const wanted = query.trim().toLowerCase();
+  if (!wanted) return null;
+  return new Set(D.names.flatMap((name, i) => (name.toLowerCase().includes(wanted) ? [i] : [])));
+}
+
+// A button with a thumbnail. list: what the arrow keys go through once it is open.
+function thumb(i, list, hint) {
+  const label = `${D.names[i]} · score ${figure(D.score[i])}`;
+  const button = el("button", { type: "button", class: "thumb square", title: label, "aria-label": label }, picture(i, 96));
+  if (hint) button.append(hint);
+  button.addEventListener("click", () => openBox(list, list.indexOf(i)));
+  return button;
+}
+
+// The thumbnails of `rows`, a page at a time: thousands at once would stall the browser.
+function pages(rows) {
+  const grid = el("div", { class: "thumbs" });
+  const more = el("button", { type: "button", class: "more" });
+  let shown = 0;
+  const grow = () => {
+    const next = rows.slice(shown, shown + PAGE);
+    shown += next.length;
+    grid.append(...next.map((i) => thumb(i, rows)));
+    more.hidden = shown >= rows.length;
+    more.textContent = `Show ${Math.min(PAGE, rows.length - shown)} more of ${rows.length - shown}`;
+  };
+  more.addEventListener("click", grow);
+  grow();
+  return [grid, more];
+}
+
+function strip(title, rows, list, hint) {
+  const thumbs = rows.map((i) => thumb(i, list, hint && hint(i)));
+  return el("div", { class: "strip" }, el("h3", {}, title), el("div", { class: "thumbs" }, ...thumbs));
+}
+
+function toward(i) {
+  const { id } = part.groups[part.next[i]];
+  return el("span", { class: "toward", title: `Nearly in group ${id}` }, `→ ${id}`);
+}
+
+// How many typical and borderline images fill one row (two on a narrow screen).
+function room(card) {
+  const narrow = matchMedia("(max-width: 640px)").matches;
+  const each = narrow ? 82 : Number($("size").value) + 6;
+  const wide = card.body.clientWidth + 6;
+  const fit = Math.max(3, Math.floor(wide / each));
+  const border = Math.min(card.group.borderline.length, narrow ? fit : Math.max(2, Math.floor(fit / 3)));
+  if (narrow) return { typical: 2 * fit, border };
+  return { typical: border ? Math.max(2, Math.floor((wide - 28 - border * each) / each)) : fit, border };
+}
+
+function fill(card) {
+  if (card.filled) return;
+  card.filled = true;
+  const { group, rows, body } = card;
+  if (card.all || rows !== group.rows) return void body.replaceChildren(...pages(rows));
+  const { typical, border } = room(card);
+  const title = rows.length <= typical ? "All, most typical first" : "Most typical";
+  const strips = [strip(title, rows.slice(0, typical), rows)];
+  if (border) {
+    const close = group.borderline;
+    strips.push(strip(`Borderline (${close.length})`, close.slice(0, border), close, toward));
+  }
+  body.replaceChildren(el("div", { class: "strips" }, ...strips));
+}
+
+// Cards in view are filled at once, so that a slider does not flicker; the others when they come.
+function fillInView(cards) {
+  for (const card of cards) {
+    const { top, bottom } = card.getBoundingClientRect();
+    if (bottom > 0 && top < innerHeight) fill(card);
+    else seen.observe(card);
+  }
+}
+
+function refill() {
+  const cards = [...document.querySelectorAll(".group")].filter((card) => card.filled && !card.all);
+  for (const card of cards) card.filled = false;
+  fillInView(cards);
+}
+
+const seen = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) { fill(entry.target); seen.unobserve(entry.target); }
+}, { rootMargin: "500px" });
+
+function groupHead(card, matched) {
+  const { group } = card;
+  const size = group.rows.length;
+  const words = [
+    matched ? `${matched.toLocaleString("en")} of ${count(size, "image")} match` : count(size, "image"),
+    `${Math.round((100 * size) / N)}%`,
+    `mean score ${figure(group.score)}`,
+  ];
+  const head = el("header", {}, mark(group.rank), el("h2", {}, `Group ${group.id}`), el("p", {}, words.join(" · ")));
+  if (group.normal) head.append(el("span", { class: "badge", title: "Its median image is hardly warm on the calibrated scale" }, "looks normal"));
+  if (!matched && size > 3) {
+    const toggle = el("button", { type: "button", class: "quiet", "aria-expanded": "false" }, `Show all ${size.toLocaleString("en")}`);
+    toggle.addEventListener("click", () => {
+      [card.all, card.filled] = [!card.all, false];
+      toggle.setAttribute("aria-expanded", card.all);
+      toggle.textContent = card.all ? "Show fewer" : `Show all ${size.toLocaleString("en")}`;
+      fill(card);
+    });
+    head.append(toggle);
+  }
+  return head;
+}
+
+function groupCard(group, matches) {
+  const rows = matches ? group.rows.filter((i) => matches.has(i)) : group.rows;
+  if (!rows.length) return null;
+  const card = el("article", { class: "group", id: `g${group.id}`, "data-size": group.rows.length, "--group": colourOf(group.rank) });
+  const body = el("div", { class: "group-body" });
+  Object.assign(card, { group, rows, body, all: false, filled: false });
+  card.append(groupHead(card, matches ? rows.length : 0), body);
+  card.addEventListener("pointerenter", () => map.highlight(group.rank));
+  card.addEventListener("pointerleave", () => map.highlight(-1));
+  return card;
+}
+
+function drawShares() {
+  const links = part.groups.map((group) => {
+    const label = `Group ${group.id}: ${count(group.rows.length, "image")}`;
+    const link = el("a", { href: `#g${group.id}`, title: label, "aria-label": label, "--group": colourOf(group.rank) });
+    link.style.flexGrow = group.rows.length;
+    if (group.rows.length / N > 0.03) link.textContent = group.id;
+    return link;
+  });
+  $("shares").replaceChildren(...links);
+}
+
+function drawControls() {
+  $("k").value = part.k;
+  $("k-text").textContent = count(part.k, "group");
+  $("k-less").disabled = part.k <= D.k.min;
+  $("k-more").disabled = part.k >= D.k.max;
+  $("k").disabled = D.k.min === D.k.max;
+  $("k-saved").disabled = part.saved;
+  $("k-saved").textContent = part.saved ? "As saved" : `Back to ${D.k.saved}`;
+  $("map-note").textContent = `${count(N, "image")}, ${count(part.k, "group")}`;
+}
+
+function draw() {
+  const matches = matchesOf(state.query);
+  part = partition(state.k);
+  seen.disconnect();
+  const cards = part.groups.map((group) => groupCard(group, matches)).filter(Boolean);
+  const none = el("p", { class: "empty" }, "No file name matches.");
+  $("groups").replaceChildren(...(cards.length ? cards : [none]));
+  fillInView(cards);
+  drawShares();
+  drawControls();
+  map.show(part, matches);
+  drawTree(part, setK);
+}
+
+function setK(k) {
+  const wanted = Math.min(D.k.max, Math.max(D.k.min, k));
+  if (wanted === state.k) return;
+  state.k = wanted;
+  // The address keeps the cut, so that a reload or a bookmark comes back to it.
+  history.replaceState(null, "", `#k=${wanted}`);
+  later(draw);
+}
+
+// Once, soon, however often a slider reports.
+const waiting = new Set();
+function later(action) {
+  if (waiting.has(action)) return;
+  waiting.add(action);
+  setTimeout(() => { waiting.delete(action); action(); });
+}
+
+function showBox() {
+  const i = state.list[state.at];
+  const group = part.groups[part.rank[i]];
+  const next = part.next[i] >= 0 ? `Group ${part.groups[part.next[i]].id}` : "–";
+  $("box-name").textContent = $("box-name").title = D.names[i];
+  const frame = (target, words) => el("figure", {}, el("span", { class: "square" }, picture(i, target)), el("figcaption", {}, words));
+  $("box-pictures").replaceChildren(frame(0, "Image"), frame(320, "With heat"));
+  const place = group.rows.indexOf(i) + 1;
+  const facts = [
+    ["Group", el("span", { class: "with-mark" }, mark(group.rank), `Group ${group.id}`)],
+    ["Next nearest", next + (part.margin[i] < D.borderlineBelow ? " (borderline)" : "")],
+    ["Score", figure(D.score[i])],
+    ["Typical", `no. ${place.toLocaleString("en")} of ${group.rows.length.toLocaleString("en")}`],
+  ];
+  if (part.saved) facts.push(["Typicality", figure(D.typicality[i])]);
+  if (D.flags[i]) facts.push(["Flags", D.flags[i].split(";").join(", ")]);
+  if (D.truth) facts.push(["Truth", D.truth[i] === null ? "not labelled" : D.truth[i]]);
+  $("box-facts").replaceChildren(...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  $("box-place").textContent = `${(state.at + 1).toLocaleString("en")} of ${state.list.length.toLocaleString("en")}`;
+  $("box-prev").disabled = state.at === 0;
+  $("box-next").disabled = state.at === state.list.length - 1;
+}
+
+function openBox(list, at) {
+  [state.list, state.at] = [list, at];
+  map.point(-1);
+  showBox();
+  $("box").showModal();
+}
+
+function step(by) {
+  const at = state.at + by;
+  if (at < 0 || at >= state.list.length) return;
+  state.at = at;
+  showBox();
+}
+
+function listen() {
+  const root = document.documentElement;
+  const opacity = () => root.style.setProperty("--opacity", $("heat").checked ? $("opacity").value / 100 : 0);
+  const size = () => root.style.setProperty("--thumb", `${$("size").value}px`);
+  $("bar").addEventListener("submit", (event) => event.preventDefault());
+  $("k").addEventListener("input", () => setK(Number($("k").value)));
+  $("k-less").addEventListener("click", () => setK(state.k - 1));
+  $("k-more").addEventListener("click", () => setK(state.k + 1));
+  $("k-saved").addEventListener("click", () => setK(D.k.saved));
+  $("heat").addEventListener("change", opacity);
+  $("opacity").addEventListener("input", opacity);
+  $("size").addEventListener("input", () => { size(); later(refill); });
+  addEventListener("resize", () => later(refill));
+  $("search").addEventListener("input", () => { state.query = $("search").value; later(draw); });
+  $("box-close").addEventListener("click", () => $("box").close());
+  $("box-prev").addEventListener("click", () => step(-1));
+  $("box-next").addEventListener("click", () => step(1));
+  $("box").addEventListener("click", (event) => { if (event.target === $("box")) $("box").close(); });
+  $("box").addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (by) { event.preventDefault(); step(by); }
+  });
+  addEventListener("scroll", () => map.point(-1), { passive: true });
+  addEventListener("beforeprint", () => document.querySelectorAll(".group").forEach(fill));
+  map.open = (i) => { const { rows } = part.groups[part.rank[i]]; openBox(rows, rows.indexOf(i)); };
+  map.listen();
+  opacity();
+  size();
+}
+
+function drawRamp() {
+  const stops = Array.from({ length: 9 }, (_, step) => {
+    const [red, green, blue, alpha] = COLOURS.slice(4 * Math.round((step * 255) / 8));
+    return `rgb(${red} ${green} ${blue} / ${alpha / 255})`;
+  });
+  document.documentElement.style.setProperty("--ramp", `linear-gradient(to right, ${stops.join(", ")})`);
+}
+
+document.documentElement.classList.add("live");
+listen();
+drawRamp();
+const linked = /^#k=(\d+)$/.exec(location.hash);
+if (linked) setK(Number(linked[1]));
+draw();
+drawEvidence();

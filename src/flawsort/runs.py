@@ -1,0 +1,286 @@
+"""Save a run to a folder and open it again: JSON, npy and parquet; no pickle.
+
+A run is written to a temporary folder beside its place and moved there at the end, so that an
+interrupted one never looks finished. manifest.json is written last and names the SHA-256 of every
+other file; opening a run checks the files that it reads. docs/run-format.md describes them all.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.errors import OptionError, RunError
+from flawsort.records import Bools, Floats
+
+FORMAT_NAME = "flawsort-run"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+REPORT = "report.html"
+
+Manifest = dict[str, Any]
+Table = dict[str, list[Any]]
+
+_COLUMN_TYPES = {"cluster": "int64", "runner_up": "int64"} | dict.fromkeys(
+    ("score", "distance", "typicality", "runner_up_distance"), "float64"
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that one clustering found.
+
+    manifest: settings, versions, hashes, evidence for k, timings, warnings (docs/run-format.md).
+    table: the columns of images.parquet, one value an image.
+    scores: (n_images, n_patches), how unusual each patch is.
+    valid: (n_images, n_patches) or None: which patches count.
+    weights: (n_images, n_patches), rows sum to 1.
+    embeddings: (n_images, dim).
+    linkage: (n_images - 1, 4) in SciPy's convention; any k can be cut from it.
+    layout: (n_images, 2), the two-dimensional map, in 0..1.
+    reference: the patches that new images are compared with by `assign`: (n, dim) from normals,
+        (n_peers, n_patches, dim) from peers; None where no comparison is made.
+    thumbnails: one JPEG an image.
+    """
+
+    manifest: Manifest
+    table: Table
+    scores: Floats
+    valid: Bools | None
+    weights: Floats
+    embeddings: Floats
+    linkage: Floats
+    layout: Floats
+    reference: Floats | None
+    thumbnails: tuple[bytes, ...]
+
+
+def prepare_output(folder: Path, *, overwrite: bool) -> None:
+    """Refuse early what could not be written at the end: hours of work must not be lost to it."""
+    retired = _partial(folder).with_suffix(".old")
+    if retired.is_dir() and not folder.exists():  # killed between the two moves of a replacement
+        retired.rename(folder)
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"The output '{folder}' is a file. Name a folder that does not exist yet.")
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / MANIFEST).is_file():
+            raise OptionError(
+                f"The output folder '{folder}' holds files that are not a flawsort run. "
+                "Name a folder that is empty or does not exist yet."
+            )
+        if not overwrite:
+            raise OptionError(
+                f"The output folder '{folder}' already holds a run. "
+                "Name another one, or pass --overwrite to replace it."
+            )
+    try:
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        probe = _partial(folder)
+        probe.mkdir(exist_ok=True)
+        probe.rmdir()
+    except OSError as error:
+        raise OptionError(
+            f"Cannot write to '{folder.absolute().parent}': {error.strerror or error}. "
+            "Choose another place with -o."
+        ) from error
+
+
+def save_run(
+    run: Run,
+    folder: Path,
+    *,
+    overwrite: bool = False,
+    render: Callable[[Run], str] | None = None,
+) -> None:
+    """Write a run, with its report if a function that renders one is given."""
+    prepare_output(folder, overwrite=overwrite)
+    partial = _partial(folder)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        for name, content in _files(run).items():
+            (partial / name).write_bytes(content)
+        if run.reference is not None:  # may be large: straight to disk
+            np.save(partial / "reference.npy", run.reference)
+        if render:
+            (partial / REPORT).write_text(render(run), "utf-8")
+        hashes = {path.name: _sha256(path) for path in sorted(partial.iterdir())}
+        _write_json(partial / MANIFEST, {**run.manifest, "files": hashes})
+        _move_into_place(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def open_run(folder: Path) -> Run:
+    """Read a run back, whole. RunError where it is damaged, newer, or not a run."""
+    manifest = read_manifest(folder)
+    thumbs = _read(folder, manifest, "thumbnails.bin")
+    ends = _array(folder, manifest, "thumbnails.npy")
+    starts = [0, *ends[:-1]]
+    files = manifest["files"]
+    return Run(
+        manifest={key: value for key, value in manifest.items() if key != "files"},
+        table=_read_table(folder, manifest),
+        scores=_array(folder, manifest, "scores.npy"),
+        valid=_array(folder, manifest, "valid.npy") if "valid.npy" in files else None,
+        weights=_array(folder, manifest, "weights.npy"),
+        embeddings=_array(folder, manifest, "embeddings.npy"),
+        linkage=_array(folder, manifest, "linkage.npy"),
+        layout=_array(folder, manifest, "layout.npy"),
+        reference=_array(folder, manifest, "reference.npy") if "reference.npy" in files else None,
+        thumbnails=tuple(bytes(thumbs[a:b]) for a, b in zip(starts, ends, strict=True)),
+    )
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a run, its format checked."""
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        raise RunError(f"No run folder at '{folder}'. Check the path, or make one: flawsort cluster.")
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise RunError(
+            f"'{folder}' is not a flawsort run: it has no {MANIFEST}. Point at the folder given "
+            "to -o of flawsort cluster."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise RunError(f"The run '{folder}' is damaged: {MANIFEST} cannot be read ({error}).") from error
+    declared = manifest.get("format") if isinstance(manifest, dict) else None
+    if not isinstance(declared, dict) or declared.get("name") != FORMAT_NAME:
+        raise RunError(f"'{folder}' is not a flawsort run: {MANIFEST} is not one of flawsort's.")
+    if declared.get("version") != FORMAT_VERSION:
+        raise RunError(
+            f"The run '{folder}' has format version {declared.get('version')}; this flawsort reads "
+            f"version {FORMAT_VERSION}. It was written by flawsort {manifest.get('flawsort')}: "
+            "install that version or newer to open it."
+        )
+    return dict(manifest)
+
+
+def replace_report(folder: Path, html: str) -> Path:
+    """Put a newly rendered report into a run."""
+    manifest = read_manifest(folder)
+    temporary = folder / f".{REPORT}.{os.getpid()}"
+    temporary.write_text(html, "utf-8")
+    temporary.replace(folder / REPORT)
+    manifest["files"][REPORT] = _sha256(folder / REPORT)
+    _write_json(folder / MANIFEST, manifest)
+    return folder / REPORT
+
+
+def table_csv(table: Table) -> str:
+    """A table as CSV text, with floats to six significant digits."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    for row in zip(*table.values(), strict=True):
+        writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
+    return text.getvalue()
+
+
+def table_parquet(table: Table) -> bytes:
+    """A table as a parquet file."""
+    import arro3.core as arrow
+    from arro3.io import write_parquet
+
+    types = {
+        "int64": arrow.DataType.int64(),
+        "float64": arrow.DataType.float64(),
+        "string": arrow.DataType.string(),
+    }
+    columns = {
+        name: arrow.Array(values, type=types[_COLUMN_TYPES.get(name, "string")])
+        for name, values in table.items()
+    }
+    content = io.BytesIO()
+    write_parquet(arrow.Table.from_pydict(columns), content)
+    return content.getvalue()
+
+
+def _read_table(folder: Path, manifest: Manifest) -> Table:
+    from arro3.io import read_parquet
+
+    table = read_parquet(io.BytesIO(_read(folder, manifest, "images.parquet"))).read_all()
+    return {name: table.column(name).to_pylist() for name in table.column_names}
+
+
+def _files(run: Run) -> dict[str, bytes]:
+    """Every file of a run but the manifest, the reference and the report."""
+    arrays: dict[str, Floats | Bools] = {
+        "scores": run.scores,
+        "weights": run.weights,
+        "embeddings": run.embeddings,
+        "linkage": run.linkage,
+        "layout": run.layout,
+    }
+    if run.valid is not None:
+        arrays["valid"] = run.valid
+    files = {f"{name}.npy": _npy(values) for name, values in arrays.items()}
+    files["thumbnails.bin"] = b"".join(run.thumbnails)
+    files["thumbnails.npy"] = _npy(np.cumsum([len(one) for one in run.thumbnails], dtype=np.int64))
+    files["images.csv"] = table_csv(run.table).encode()
+    files["images.parquet"] = table_parquet(run.table)
+    return files
+
+
+def _npy(values: NDArray[Any]) -> bytes:
+    content = io.BytesIO()
+    np.save(content, values, allow_pickle=False)
+    return content.getvalue()
+
+
+def _read(folder: Path, manifest: Manifest, name: str) -> bytes:
+    try:
+        content = (folder / name).read_bytes()
+        expected = manifest["files"][name]
+    except (OSError, KeyError) as error:
+        raise RunError(f"The run '{folder}' is damaged: {name} is missing ({error}).") from error
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise RunError(
+            f"The run '{folder}' is damaged: {name} has changed since it was written. "
+            "Make the run again with flawsort cluster."
+        )
+    return content
+
+
+def _array(folder: Path, manifest: Manifest, name: str) -> NDArray[Any]:
+    loaded: NDArray[Any] = np.load(io.BytesIO(_read(folder, manifest, name)), allow_pickle=False)
+    return loaded
+
+
+def _partial(folder: Path) -> Path:
+    return folder.absolute().parent / f".{folder.absolute().name}.partial"
+
+
+def _move_into_place(partial: Path, folder: Path) -> None:
+    """The old run, if there is one, gives way only when the new one is whole."""
+    old = partial.with_suffix(".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    partial.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_json(path: Path, content: Manifest) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text + "\n", "utf-8")
+    temporary.replace(path)

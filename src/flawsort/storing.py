@@ -1,0 +1,238 @@
+"""A fitted AnomalyClusterer to a run, and back to where it can sort new images."""
+
+from __future__ import annotations
+
+import io
+import platform
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flawsort._version import __version__
+from flawsort.cluster import centres, place
+from flawsort.describe import Describer, Reference
+from flawsort.errors import RunError
+from flawsort.heatmaps import LOOKS_NORMAL_BELOW, HeatScale, image_heat
+from flawsort.images import UnreadableImage, View, thumbnail
+from flawsort.pipeline import AnomalyClusterer
+from flawsort.pooling import ScoreAxis
+from flawsort.presets import PRESETS, Method
+from flawsort.records import ImageSet, SetAside
+from flawsort.references import NormalReference, PeerReference
+from flawsort.runs import FORMAT_NAME, FORMAT_VERSION, Manifest, Run, open_run, save_run
+from flawsort.summary import image_flags, images_table, two_dimensional_layout
+from flawsort.threads import in_threads
+from flawsort.weights import image_scores
+
+# The long side of thumbnails, by the number of images, so that a report stays within tens of
+# megabytes.
+THUMBNAIL_SIDES = ((500, 256), (1500, 192), (4000, 128))
+SMALLEST_THUMBNAIL = 96
+
+
+def make_run(model: AnomalyClusterer) -> Run:
+    """Everything that a fitted model found, ready to be saved or rendered."""
+    middles = centres(model.embeddings_, model.labels_)
+    placed = place(model.embeddings_, model.labels_, middles)
+    heat = image_heat(model.scores_, model.heat_, model.valid_)
+    flags = image_flags(model.images_, placed, heat, LOOKS_NORMAL_BELOW)
+    unusual = image_scores(model.scores_, model.valid_)
+    reference = model.describer_.reference
+    patches = None
+    if reference is not None:
+        patches = reference.bank if isinstance(reference, NormalReference) else reference.peers
+    return Run(
+        manifest=_manifest(model),
+        table=images_table(model.images_, model.labels_, unusual, placed, flags),
+        scores=model.scores_,
+        valid=model.valid_,
+        weights=model.weights_,
+        embeddings=model.embeddings_,
+        linkage=model.linkage_,
+        layout=two_dimensional_layout(model.embeddings_, random_state=model.random_state),
+        reference=patches,
+        thumbnails=_thumbnails(model),
+    )
+
+
+def save_model(
+    model: AnomalyClusterer,
+    folder: str | Path,
+    *,
+    overwrite: bool = False,
+    render: Callable[[Run], str] | None = None,
+) -> Run:
+    """Save a fitted model as a run; render: a function that makes its report."""
+    run = make_run(model)
+    save_run(run, Path(folder), overwrite=overwrite, render=render)
+    return run
+
+
+def load_model(folder: str | Path) -> AnomalyClusterer:
+    """The model of a saved run, ready to `assign` and `predict`."""
+    run = open_run(Path(folder))
+    try:
+        return _rebuild(run)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"The run '{folder}' is damaged: its manifest lacks or garbles {error}.") from error
+
+
+def _rebuild(run: Run) -> AnomalyClusterer:
+    manifest, fitted = run.manifest, run.manifest["model"]
+    model = AnomalyClusterer(
+        n_clusters=manifest["clusters"]["n_clusters"],
+        method=Method(**fitted["method"]),
+        backbone=fitted["backbone"],
+        image_size=fitted["image_size"],
+        random_state=manifest["seed"],
+    )
+    mask = fitted["mask"]
+    model.view_ = View.from_description(manifest["view"], mask=Path(mask) if mask else None)
+    reference: Reference | None = None
+    if run.reference is not None and fitted["reference"] == "normals":
+        reference = NormalReference(run.reference, random_state=model.random_state)
+    elif run.reference is not None:
+        reference = PeerReference(run.reference, fitted["method"]["nearest_share"])
+    axis = ScoreAxis(**fitted["axis"]) if fitted["axis"] else None
+    model.describer_ = Describer(Method(**fitted["method"]), reference, fitted["temperature"], axis)
+    model.labels_ = np.asarray(run.table["cluster"])
+    model.embeddings_ = run.embeddings
+    model.linkage_ = run.linkage
+    model.scores_, model.weights_, model.valid_ = run.scores, run.weights, run.valid
+    model.grid_ = (manifest["grid"][0], manifest["grid"][1])
+    model.heat_ = HeatScale(**manifest["heat"])
+    model.n_clusters_ = manifest["clusters"]["n_clusters"]
+    model.images_ = run_images(run)
+    return model
+
+
+def run_images(run: Run) -> ImageSet:
+    """The images of a run, where they were when it was made."""
+    aside = [entry for entry in run.manifest["set_aside"] if entry["kind"] == "image"]
+    return ImageSet(
+        tuple(run.table["name"]),
+        tuple(Path(path) for path in run.table["path"]),
+        tuple(run.table["sha256"]),
+        tuple(SetAside(entry["name"], entry["reason"]) for entry in aside),
+    )
+
+
+def _manifest(model: AnomalyClusterer) -> Manifest:
+    described = model.view_.describe()
+    method = model.describer_.method
+    mode = "uniform"
+    if method.weights == "auto":
+        mode = "unsupervised" if model.normals_ is None else "with normals"
+    return {
+        "format": {"name": FORMAT_NAME, "version": FORMAT_VERSION},
+        "flawsort": __version__,
+        "mode": mode,
+        "n_images": len(model.images_),
+        "n_normals": 0 if model.normals_ is None else len(model.normals_),
+        "seed": model.random_state,
+        "settings": _settings(model),
+        "scored": model.scored_,
+        "backbone": _backbone(model),
+        "view": described,
+        "grid": list(model.grid_),
+        "clusters": {
+            "n_clusters": int(model.n_clusters_),
+            "chosen": "auto" if model.n_clusters == "auto" else "given",
+            "advice": asdict(model.advice_),
+        },
+        "heat": asdict(model.heat_),
+        "model": _fitted(model),
+        "warnings": list(model.warnings_),
+        "set_aside": _set_aside(model),
+        "duplicates": [list(group) for group in model.images_.duplicates()],
+        "inputs": {
+            "images": _inputs(model.images_),
+            "normals": [] if model.normals_ is None else _inputs(model.normals_),
+        },
+        "versions": _versions(),
+        "timings": model.timings_,
+    }
+
+
+def _settings(model: AnomalyClusterer) -> dict[str, Any]:
+    """Every option that decided the result, by the name it has for users."""
+    view = model.view_.describe()
+    preset = next((name for name, one in PRESETS.items() if one == model.describer_.method), "own")
+    return {
+        "preset": preset,
+        "clusters": model.n_clusters if model.n_clusters == "auto" else int(model.n_clusters),
+        **{name: value for name, value in asdict(model.describer_.method).items()},
+        "temperature in units of the scores": model.describer_.temperature,
+        **view,
+        "seed": model.random_state,
+    }
+
+
+def _backbone(model: AnomalyClusterer) -> dict[str, Any] | None:
+    if model.backbone_ is None:
+        return None
+    info = asdict(model.backbone_)
+    return {**info, "input_size": list(info["input_size"]), "dim": _dim(model)}
+
+
+def _dim(model: AnomalyClusterer) -> int:
+    return int(model.embeddings_.shape[1]) - (model.describer_.axis is not None)
+
+
+def _fitted(model: AnomalyClusterer) -> dict[str, Any]:
+    """What `assign` needs besides the arrays."""
+    describer = model.describer_
+    kinds: dict[type, str] = {NormalReference: "normals", PeerReference: "peers"}
+    mask = model.view_.mask
+    return {
+        "method": asdict(describer.method),
+        "reference": kinds.get(type(describer.reference)),
+        "temperature": describer.temperature,
+        "axis": None if describer.axis is None else asdict(describer.axis),
+        "backbone": str(model.backbone),
+        "image_size": model.image_size,
+        "mask": None if mask is None else str(mask.absolute()),
+    }
+
+
+def _set_aside(model: AnomalyClusterer) -> list[dict[str, str]]:
+    kinds = [("image", model.images_), ("normal", model.normals_)]
+    return [
+        {"name": entry.name, "reason": entry.reason, "kind": kind}
+        for kind, images in kinds
+        if images is not None
+        for entry in sorted(images.set_aside, key=lambda one: one.name)
+    ]
+
+
+def _inputs(images: ImageSet) -> list[dict[str, str]]:
+    return [
+        {"name": name, "sha256": digest}
+        for name, digest in sorted(zip(images.names, images.digests, strict=True))
+    ]
+
+
+def _versions() -> dict[str, str]:
+    names = ("numpy", "scipy", "scikit-learn", "onnxruntime", "pillow")
+    return {"python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+def _thumbnails(model: AnomalyClusterer) -> tuple[bytes, ...]:
+    count = len(model.images_)
+    side = next((side for most, side in THUMBNAIL_SIDES if count <= most), SMALLEST_THUMBNAIL)
+    size = (256, 256) if model.backbone_ is None else model.backbone_.input_size
+
+    def make(row: int) -> bytes:
+        content = io.BytesIO()
+        try:
+            picture = thumbnail(model.images_.sources[row], model.view_, size, side)
+        except (UnreadableImage, OSError):  # the file has gone since it was embedded
+            picture = thumbnail(np.full((8, 8), 128, np.uint8), View(), size, side)
+        picture.save(content, "JPEG", quality=82)
+        return content.getvalue()
+
+    return tuple(in_threads(make, range(count), ahead=8))

@@ -1,0 +1,53 @@
+"""Work in threads: an ordered, bounded map, and BLAS kept to one thread inside it."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def n_threads() -> int:
+    """The processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """One BLAS thread a product, for where the products themselves run in threads."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+def in_threads(
+    work: Callable[[Item], Result], items: Iterable[Item], *, ahead: int = 2
+) -> Iterator[Result]:
+    """The results of `work` in the order of the items.
+
+    ahead: how many items a thread may be in front of the consumer, which bounds the memory.
+    """
+    threads = n_threads()
+    remaining = iter(items)
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Result]] = deque(
+            pool.submit(work, item) for item in islice(remaining, ahead * threads)
+        )
+        try:
+            while waiting:
+                result = waiting.popleft().result()
+                waiting.extend(pool.submit(work, item) for item in islice(remaining, 1))
+                yield result
+        finally:
+            for future in waiting:
+                future.cancel()
