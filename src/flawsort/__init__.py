@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from flawsort.presets import Method
     from flawsort.records import Bags
     from flawsort.runs import Run, open_run
-    from flawsort.storing import load_model, save_model
 
 __all__ = [
     "AnomalyClusterer",
@@ -27,9 +26,7 @@ __all__ = [
     "RunError",
     "View",
     "__version__",
-    "load_model",
     "open_run",
-    "save_model",
 ]
 
 # Loaded when first asked for: scikit-learn alone takes a second to import.
@@ -39,9 +36,7 @@ _HOMES = {
     "Method": "presets",
     "Run": "runs",
     "View": "images",
-    "load_model": "storing",
     "open_run": "runs",
-    "save_model": "storing",
 }
 
 

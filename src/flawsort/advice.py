@@ -66,7 +66,8 @@ def stability(
             for k in ks
         ]
 
-    return np.mean(list(in_threads(agree, subsets)), axis=0)
+    means: NDArray[np.float64] = np.mean(list(in_threads(agree, subsets)), axis=0)
+    return means
 
 
 def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advice:
@@ -87,21 +88,30 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
     stable = stability(embeddings, merges, ks, random_state)
     scores = gaps * np.minimum(ks, EVEN_CHANCE) * np.maximum(stable, 0)
     plausible = ks[scores >= PLAUSIBLE * scores.max()]
-    k, low, high = (int(plausible[i]) for i in (len(plausible) // 2, 0, -1))
-    ambiguous = high > 2 * low or float(stable[k - 2]) < MIN_STABILITY
+    low, high = int(plausible[0]), int(plausible[-1])
+    alike = not scores.max() > 0  # nothing tells the images apart: the fewest groups then
+    k = low if alike else int(plausible[len(plausible) // 2])
+    ambiguous = alike or high > 2 * low or float(stable[k - 2]) < MIN_STABILITY
     candidates = tuple(
         Candidate(int(ks[i]), float(stable[i]), float(gaps[i]), float(scores[i]))
         for i in range(len(ks))
     )
-    reason = _reason(k, low, high, float(stable[k - 2]), plausible.tolist())
+    reason = "No number of groups stands out from the others."
+    if not alike:
+        reason = _reason(k, low, high, float(stable[k - 2]), plausible.tolist())
     return Advice(k, low, high, ambiguous, reason, candidates)
 
 
 def _reason(k: int, low: int, high: int, stable: float, plausible: list[int]) -> str:
-    kept = f"a random four fifths of the images fall into the same {k} groups with ARI {stable:.2f}"
     if stable < MIN_STABILITY:
-        return f"No number of groups is stable: with {k}, {kept}."
+        return f"Random parts of the images fall into other groups at {k} (ARI {stable:.2f})."
     if low == high:
-        return f"{k} groups stand out: {kept}, and the next merge costs clearly more."
-    others = ", ".join(str(other) for other in plausible if other != k)
-    return f"{k} groups are the middle of several plausible cuts (also {others}): {kept}."
+        return (
+            f"Random parts of the images fall into the same groups (ARI {stable:.2f}), and one "
+            "merge more would join groups that are clearly less alike."
+        )
+    cuts = ", ".join(str(other) for other in plausible[:-1]) + f" and {plausible[-1]}"
+    return (
+        f"Cuts at {cuts} groups stand out; advised is {k}, with which random parts of the images "
+        f"agree (ARI {stable:.2f})."
+    )

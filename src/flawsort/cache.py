@@ -39,8 +39,8 @@ class Bag:
 
 def default_cache_folder() -> Path:
     """The user's cache folder for flawsort, as the operating system has it."""
-    if "FLAWSORT_CACHE" in os.environ:
-        return Path(os.environ["FLAWSORT_CACHE"])
+    if chosen := os.environ.get("FLAWSORT_CACHE"):
+        return Path(chosen)
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData/Local"))
     elif sys.platform == "darwin":
@@ -84,7 +84,7 @@ class BagCache:
             temporary.write_bytes(_pack(bag))
             temporary.replace(path)
         except OSError:
-            temporary.unlink(missing_ok=True)
+            _remove(temporary)
 
     def prune(self) -> None:
         """Remove the least recently used bags until the rest fits the limit."""
@@ -96,16 +96,25 @@ class BagCache:
         for path, stat in sorted(found, key=lambda entry: entry[1].st_mtime):
             if size <= self._limit:
                 break
-            path.unlink(missing_ok=True)
-            size -= stat.st_size
+            if _remove(path):
+                size -= stat.st_size
 
     def _path(self, digest: str) -> Path:
         key = hashlib.sha256(f"{digest}\n{self._setting}".encode()).hexdigest()
         return self._folder / key[:2] / f"{key}.bag"
 
 
+def _remove(path: Path) -> bool:
+    """Whether the file is gone; a folder that lets nothing be removed is no reason to stop."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
 def _pack(bag: Bag) -> bytes:
-    n_patches, dim = bag.patches.shape
+    dim = bag.patches.shape[1]
     payload = b"".join(
         [
             _HEADER.pack(*bag.grid, dim, bag.valid is not None),

@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 from flawsort.errors import OptionError
 from flawsort.records import Floats, Ints
 
+
 def ward_linkage(embeddings: Floats) -> NDArray[np.float64]:
     """(n - 1, 4): the merges of Ward's method in SciPy's convention. embeddings: (n, dim)."""
     from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import pdist
 
-    merges: NDArray[np.float64] = linkage(np.asarray(embeddings, np.float64), method="ward")
+    # From distances: SciPy takes square embeddings of zeros for a matrix of them, and warns.
+    merges: NDArray[np.float64] = linkage(pdist(np.asarray(embeddings, np.float64)), method="ward")
     return merges
 
 

@@ -43,7 +43,10 @@ class Describer:
         """Describe new bags."""
         if self.reference is None:
             return _describe_uniformly(bags)
-        comparison = self.reference.compare(bags, progress=progress)
+        if isinstance(self.reference, NormalReference):
+            comparison = self.reference.compare(bags, exact=self.method.exact, progress=progress)
+        else:
+            comparison = self.reference.compare(bags, progress=progress)
         weights, pooled = _pool(bags, comparison, self.method, self.temperature)
         if self.axis is not None:
             pooled = self.axis.append(pooled, image_scores(comparison.scores, bags.valid))

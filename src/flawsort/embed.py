@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,13 @@ from flawsort.backbones.patches import POOLING_KERNEL, patch_embeddings
 from flawsort.cache import Bag, BagCache
 from flawsort.errors import InputError, OptionError
 from flawsort.images import Pixels, UnreadableImage, View, decode
-from flawsort.records import Bags, Bools, ImageSet, Progress, SetAside
+from flawsort.records import Bags, Bools, ImageSet, Progress, SetAside, Source
 from flawsort.threads import in_threads
 
-# Frames in a batch. Larger ones are no faster on a CPU and hold more memory.
-BATCH_FRAMES = 16
+# Frames in a batch, of which each thread works on one: larger ones leave the processor's cache.
+BATCH_FRAMES = 2
+# How many images a decoding thread may be ahead, so that the network never waits for the disk.
+DECODE_AHEAD = 8
 # A patch counts when at least this share of it shows the product and not padding.
 MIN_INSIDE = 0.5
 
@@ -57,11 +59,13 @@ class _Collected:
 
 def cache_setting(backbone: Backbone, view: View) -> dict[str, object]:
     """All that decides a bag besides the image's content."""
+    described = view.describe()
+    del described["max_pixels"]  # decides whether there is a bag, not what is in it
     return {
         "backbone": backbone.info.sha256,
         "input_size": list(backbone.info.input_size),
         "pooling": POOLING_KERNEL,
-        "view": view.describe(),
+        "view": described,
     }
 
 
@@ -87,12 +91,11 @@ def embed(
     done = len(rows_of) - len(missing)
     if progress:
         progress(stage, done, len(rows_of))
-    for digests, result in _embed_missing(missing, images, rows_of, backbone, view):
-        for digest, bag in zip(digests, result, strict=True):
+    sources = [images.sources[rows_of[digest][0]] for digest in missing]
+    for digests, bags in _embed_missing(missing, sources, backbone, view, cache):
+        for digest, bag in zip(digests, bags, strict=True):
             if isinstance(bag, Bag):
                 collected.put(rows_of[digest], bag)
-                if cache:
-                    cache.store(digest, bag)
             else:
                 collected.bad[digest] = bag
         done += len(digests)
@@ -100,7 +103,9 @@ def embed(
             progress(stage, done, len(rows_of))
     if cache:
         cache.prune()
-    return _finish(collected, images, len(missing) - len(collected.bad), len(rows_of) - len(missing))
+    return _finish(
+        collected, images, len(missing) - len(collected.bad), len(rows_of) - len(missing)
+    )
 
 
 def _take_cached(
@@ -120,37 +125,46 @@ def _take_cached(
 
 def _embed_missing(
     digests: list[str],
-    images: ImageSet,
-    rows_of: dict[str, list[int]],
+    sources: list[Source],
     backbone: Backbone,
     view: View,
+    cache: BagCache | None,
 ) -> Iterator[tuple[list[str], list[Bag | str]]]:
     """Batches of digests, each with its bag or the reason why there is none."""
     size = backbone.info.input_size
     per_batch = max(1, BATCH_FRAMES // (view.tiles[0] * view.tiles[1]))
 
-    def load(digest: str) -> Pixels | str:
+    def load(source: Source) -> Pixels | str:
         try:
-            return decode(images.sources[rows_of[digest][0]], view, size)
+            return decode(source, view, size)
         except (UnreadableImage, OptionError) as error:
             return str(error)
 
-    # Decoders run up to two batches ahead, so that the network never waits for the disk.
-    decoded = zip(digests, in_threads(load, digests, ahead=per_batch), strict=True)
-    for _, batch in groupby(enumerate(decoded), key=lambda entry: entry[0] // per_batch):
-        names, loaded = zip(*(pair for _, pair in batch), strict=True)
-        yield list(names), _embed_batch(loaded, backbone, view)
+    def work(
+        batch: tuple[list[str], list[Pixels | str]],
+    ) -> tuple[list[str], list[Bag | str]]:
+        names, loaded = batch
+        bags = _embed_batch(loaded, backbone, view)
+        for name, bag in zip(names, bags, strict=True):
+            if cache and isinstance(bag, Bag):
+                cache.store(name, bag)
+        return names, bags
+
+    decoded = in_threads(load, sources, ahead=DECODE_AHEAD)
+    batches = (
+        (digests[start : start + per_batch], list(islice(decoded, per_batch)))
+        for start in range(0, len(digests), per_batch)
+    )
+    return in_threads(work, batches)
 
 
-def _embed_batch(
-    loaded: Sequence[Pixels | str], backbone: Backbone, view: View
-) -> list[Bag | str]:
+def _embed_batch(loaded: Sequence[Pixels | str], backbone: Backbone, view: View) -> list[Bag | str]:
     usable = [pixels for pixels in loaded if isinstance(pixels, Pixels)]
     if not usable:
         return [pixels for pixels in loaded if isinstance(pixels, str)]
     frames = np.concatenate([pixels.frames for pixels in usable])
-    patches, grid = patch_embeddings(backbone.feature_maps(frames))
-    per_image = patches.astype(np.float16).reshape(len(usable), -1, *patches.shape[1:])
+    patches, grid = patch_embeddings(backbone.feature_maps(frames), np.float16)
+    per_image = patches.reshape(len(usable), -1, *patches.shape[1:])
     bags = iter(
         _one_bag(tiles, grid, view.tiles, pixels.inside)
         for tiles, pixels in zip(per_image, usable, strict=True)
@@ -188,9 +202,7 @@ def _share_inside(inside: Bools, grid: tuple[int, int]) -> NDArray[np.float64]:
     return share.ravel()
 
 
-def _finish(
-    collected: _Collected, images: ImageSet, n_computed: int, n_cached: int
-) -> Embedded:
+def _finish(collected: _Collected, images: ImageSet, n_computed: int, n_cached: int) -> Embedded:
     """Close the gaps that bad files left, in place, since two copies may not fit in memory."""
     bad = [
         SetAside(name, collected.bad[digest])

@@ -269,7 +269,10 @@ def _resized(planes: list[Image.Image], size: tuple[int, int], box: Box) -> NDAr
         np.asarray(plane.resize(size[::-1], Image.Resampling.BILINEAR, box)) for plane in planes
     ]
     if resized[0].dtype == np.uint8:
-        return np.moveaxis(resized[0], 2, 0).astype(np.float32) / np.float32(255)
+        # Bytes are moved to planes before they grow to floats: a quarter of the memory to move.
+        planar = np.ascontiguousarray(np.moveaxis(resized[0], 2, 0))
+        scaled: NDArray[np.float32] = np.divide(planar, np.float32(255), dtype=np.float32)
+        return scaled
     # Clipped again: float sums of the filter may leave 0..1 by a rounding error.
     frame: NDArray[np.float32] = np.broadcast_to(np.stack(resized), (3, *size))
     return np.clip(frame, 0, 1)

@@ -44,7 +44,7 @@ def agreement(truth: Sequence[str], labels: Sequence[int] | Ints) -> Agreement:
     clusters, columns = np.unique(np.asarray(labels), return_inverse=True)
     confusion = np.zeros((len(classes), len(clusters)), np.int64)
     np.add.at(confusion, (true_rows, columns), 1)
-    matched = match_clusters(confusion)[columns]
+    matched: NDArray[np.int64] = match_clusters(confusion)[columns]
     return Agreement(
         nmi=float(normalized_mutual_info_score(true_rows, columns)),
         ari=float(adjusted_rand_score(true_rows, columns)),
@@ -57,7 +57,7 @@ def agreement(truth: Sequence[str], labels: Sequence[int] | Ints) -> Agreement:
     )
 
 
-def match_clusters(confusion: Ints) -> NDArray[np.int64]:
+def match_clusters(confusion: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each cluster its class under the best one-to-one matching (Hungarian algorithm).
 
     confusion: (n_classes, n_clusters). Clusters left over get the numbers past the last class,
@@ -66,7 +66,7 @@ def match_clusters(confusion: Ints) -> NDArray[np.int64]:
     from scipy.optimize import linear_sum_assignment
 
     n_classes, n_clusters = confusion.shape
-    matched = n_classes + np.arange(n_clusters, dtype=np.int64)
+    matched: NDArray[np.int64] = np.arange(n_classes, n_classes + n_clusters)
     rows, columns = linear_sum_assignment(confusion, maximize=True)
     matched[columns] = rows
     return matched

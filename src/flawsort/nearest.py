@@ -10,7 +10,7 @@ maxima use all cores too.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,15 @@ from flawsort.threads import in_threads, single_threaded_blas
 # Rows of a block: 256 x 1,024 similarities are 1 MB, which a core's second-level cache holds.
 BLOCK_ROWS = 256
 BANK_BLOCK = 1024
+# Images that are compared with a peer together: more would save little and hold more memory.
+STRIPE = 4
 # Beyond this much arithmetic (about 20 seconds on two cores) the search in a bank goes
 # through inverted lists; docs/performance.md has the recall and what it costs in NMI.
 EXACT_FLOP = 2e12
 QUERIES_AT_ONCE = 65_536
 PROBES = 16
+
+_BothWays: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Nearest:
 
 def distance(similarity: Floats) -> NDArray[np.float32]:
     """Euclidean distances between unit vectors from their dot products."""
-    return np.sqrt(np.maximum(2.0 - 2.0 * similarity, 0.0)).astype(np.float32)
+    squared: NDArray[np.float32] = np.maximum(2 - 2 * similarity, 0).astype(np.float32)
+    return np.sqrt(squared)
 
 
 def search_flop(n_queries: int, n_bank: int, dim: int) -> float:
@@ -46,9 +51,7 @@ def search_flop(n_queries: int, n_bank: int, dim: int) -> float:
     return 2.0 * n_queries * n_bank * dim
 
 
-def nearest_in_bank(
-    queries: Floats, bank: Floats, *, progress: Progress | None = None
-) -> Nearest:
+def nearest_in_bank(queries: Floats, bank: Floats, *, progress: Progress | None = None) -> Nearest:
     """For each query the nearest patch of the bank, exactly.
 
     queries: (n, dim). bank: (n_bank, dim). Both of unit length.
@@ -185,10 +188,11 @@ def build_lists(bank: Floats, *, random_state: int = 0, iterations: int = 6) -> 
 def _nearest_centres(queries: Floats, centres: NDArray[np.float32], count: int) -> Ints:
     """(n, count): the nearest centres of each query, in no particular order."""
 
-    def rank(start: int) -> Ints:
+    def rank(start: int) -> NDArray[np.intp]:
         similar = queries[start : start + BLOCK_ROWS].astype(np.float32) @ centres.T
         if count == 1:
-            return similar.argmax(axis=1)[:, None]
+            nearest: NDArray[np.intp] = similar.argmax(axis=1)[:, None]
+            return nearest
         return np.argpartition(similar, -count, axis=1)[:, -count:]
 
     return np.concatenate(list(in_threads(rank, range(0, len(queries), BLOCK_ROWS))))
@@ -226,7 +230,8 @@ class MeanOverPeers:
         self._counts[image] += 1
 
     def result(self) -> NDArray[np.float32]:
-        return (self._sums / np.maximum(self._counts, 1)).astype(np.float32)
+        means: NDArray[np.float64] = self._sums / np.maximum(self._counts, 1)
+        return means.astype(np.float32)
 
 
 class MeanOverNearestPeers:
@@ -252,20 +257,22 @@ class MeanOverNearestPeers:
         self._filled[image] += 1
 
     def result(self) -> NDArray[np.float32]:
-        for image in range(len(self._kept)):
+        means = np.zeros((len(self._kept), self._kept.shape[2]), np.float32)
+        for image, filled in enumerate(self._filled):
             self._sort_out(image)
-        kept = self._kept[:, : self._count]
-        found = np.isfinite(kept[:, :, :1])  # fewer peers than `count`: the mean over those
-        return np.where(found, kept, 0).sum(axis=1, dtype=np.float32) / np.maximum(
-            found.sum(axis=1), 1
-        )
+            if filled:
+                nearest = self._kept[image, : min(filled, self._count)]
+                means[image] = nearest.mean(axis=0, dtype=np.float32)
+        return means
 
     def _sort_out(self, image: int) -> None:
+        if self._filled[image] <= self._count:
+            return
         # The bits of non-negative halves order as integers do, which sort faster.
         bits = self._kept[image].view(np.uint16)
         bits.partition(self._count - 1, axis=0)
         bits[self._count :] = np.float16(np.inf).view(np.uint16)
-        self._filled[image] = min(self._filled[image], self._count)
+        self._filled[image] = self._count
 
 
 def fold_peers(
@@ -284,22 +291,29 @@ def fold_peers(
     n_images = len(patches)
     is_peer = np.zeros(n_images, bool)
     is_peer[peers] = True
-    partners = [
-        np.array([j for j in np.flatnonzero(is_peer) if j > i or (j < i and not is_peer[i])])
-        for i in range(n_images)
-    ]
-    total, done = sum(len(some) for some in partners), 0
+    rows = np.flatnonzero(is_peer)
+    total = len(rows) * n_images - len(rows) * (len(rows) + 1) // 2
+    done = 0
 
-    def compare(image: int) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        own = patches[image].astype(np.float32)
-        return [_compare_bags(own, patches[j].astype(np.float32)) for j in partners[image]]
+    def compare(start: int) -> list[tuple[int, int, _BothWays]]:
+        """A few images against all their peers, which are brought to single precision once."""
+        stripe = range(start, min(start + STRIPE, n_images))
+        own = patches[start : stripe.stop].astype(np.float32)
+        found = []
+        for peer in rows.tolist():
+            # Of two peers the first one asks, so that no pair is multiplied twice.
+            asking = [i for i in stripe if i < peer or (i > peer and not is_peer[i])]
+            if asking:
+                bag = patches[peer].astype(np.float32)
+                found += [(i, peer, _compare_bags(own[i - start], bag)) for i in asking]
+        return found
 
     with single_threaded_blas():
-        for image, results in enumerate(in_threads(compare, range(n_images))):
-            for peer, (mine, theirs) in zip(partners[image], results, strict=True):
+        for results in in_threads(compare, range(0, n_images, STRIPE)):
+            for image, peer, (mine, theirs) in results:
                 statistic.add(image, mine)
                 if is_peer[image]:
-                    statistic.add(int(peer), theirs)
+                    statistic.add(peer, theirs)
             done += len(results)
             if progress:
                 progress("scoring", done, total)
@@ -332,9 +346,7 @@ def fold_references(
     return statistic.result()
 
 
-def _compare_bags(
-    first: NDArray[np.float32], second: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _compare_bags(first: NDArray[np.float32], second: NDArray[np.float32]) -> _BothWays:
     """Distances of the patches of each bag to the nearest patch of the other."""
     rows = np.empty(len(first), np.float32)
     columns = np.full(len(second), -np.inf, np.float32)
@@ -346,7 +358,12 @@ def _compare_bags(
 
 
 def expected_from_peers(
-    patches: Floats, chosen: Ints, references: Floats, own: Ints, *, progress: Progress | None = None
+    patches: Floats,
+    chosen: Ints,
+    references: Floats,
+    own: Ints,
+    *,
+    progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """What the references show where a patch stands: the mean of its nearest patch in each.
 
@@ -358,11 +375,12 @@ def expected_from_peers(
 
     def expect(image: int) -> NDArray[np.float32]:
         asked = patches[image, chosen[image]].astype(np.float32)
-        total = np.zeros_like(asked)
+        total = np.zeros(asked.shape, np.float32)
         others = [row for row in range(len(bank)) if row != own[image]]
         for row in others:
             total += bank[row, (asked @ bank[row].T).argmax(axis=1)]
-        return total / max(len(others), 1)
+        total /= max(len(others), 1)
+        return total
 
     expected = np.empty((*chosen.shape, patches.shape[2]), np.float32)
     with single_threaded_blas():

@@ -18,10 +18,10 @@ from flawsort.advice import Advice, advise
 from flawsort.assign import Assignment, assign_embeddings
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, BackboneInfo, load_backbone
 from flawsort.cache import BagCache, default_cache_folder
-from flawsort.cluster import cut, reorder_leaves, ward_linkage
+from flawsort.cluster import cut, number_by_size, reorder_leaves, ward_linkage
 from flawsort.describe import Describer, fit_describer
 from flawsort.embed import Embedded, cache_setting, embed
-from flawsort.errors import InputError, OptionError
+from flawsort.errors import BackboneError, InputError, OptionError
 from flawsort.files import array_images, find_images
 from flawsort.heatmaps import HeatScale, calibrate
 from flawsort.images import View, measure_window
@@ -32,6 +32,9 @@ from flawsort.references import NormalReference
 Images: TypeAlias = (
     str | Path | Sequence[str | Path] | NDArray[Any] | Sequence[NDArray[Any]] | ImageSet | Bags
 )
+
+# Fewer normal images than this hardly show all that is normal.
+FEW_NORMALS = 10
 
 
 class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -80,12 +83,13 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """
         method = resolve(self.method)
         _check_n_clusters(self.n_clusters)
+        _check_random_state(self.random_state)
         self.timings_: dict[str, float] = {}
         self.warnings_: list[str] = []
         # Everything runs in the order of the images' content, so that neither the names nor the
         # order of the files can change a result; `order` says where each row is shown.
         bags, order, normals = self._take_in(X, normal)
-        _check_count(len(bags), self.n_clusters)
+        _check_count(len(bags), self.n_clusters, self.images_)
         with self._timed("score"):
             self.describer_, described, self.scored_ = fit_describer(
                 bags, normals, method, random_state=self.random_state, progress=self.progress
@@ -102,7 +106,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             labels = cut(merges, self.n_clusters_)
         back = np.argsort(order)
         self.linkage_ = reorder_leaves(merges, order)
-        self.labels_ = labels[back]
+        self.labels_ = number_by_size(labels[back])
         self.scores_ = described.scores[back]
         self.weights_ = described.weights[back]
         self.embeddings_ = described.embeddings[back]
@@ -123,53 +127,91 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def assign(self, X: Images) -> tuple[ImageSet, Assignment, NDArray[np.float32]]:
         """The usable new images, where they belong, and their scores (n, n_patches)."""
-        if not hasattr(self, "describer_"):
-            raise OptionError("This AnomalyClusterer is not fitted yet: call fit or load first.")
+        self._check_fitted()
         given = _gather(X)
         if isinstance(given, Bags):
             images, bags = _nameless(given), given
         else:
-            embedded = self._embed(given, self._open_backbone(), self.view_, "embedding")
+            embedded = self._embed(given, self._same_backbone(), self.view_, "embedding")
             images, bags = embedded.images, embedded.bags
+        fitted = (self.scores_.shape[1], self.n_dims_)
+        if bags.patches.shape[1:] != fitted:
+            raise InputError(
+                "New images must have as many patches and dimensions as those of the fit, "
+                f"{fitted}. Got {bags.patches.shape[1:]}."
+            )
         described = self.describer_.describe(bags, progress=self.progress)
         found = assign_embeddings(described.embeddings, self.embeddings_, self.labels_)
-        return images, found, described.scores
+        scores = described.scores
+        if bags.valid is not None:  # padding never counts as unusual
+            scores = np.where(bags.valid, scores, scores.min())
+        return images, found, scores
 
-    def _take_in(self, X: Images, normal: Images | None) -> tuple[Bags, Ints, Bags | None]:
+    @property
+    def n_dims_(self) -> int:
+        """The dimensions of a patch."""
+        return int(self.embeddings_.shape[1]) - (self.describer_.axis is not None)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False, report: bool = True) -> None:
+        """Save everything found as a run folder, with its report.html unless told not to."""
+        # Saving stands on this class, so it is imported late, here and in `load`.
+        from flawsort.report import render_report
+        from flawsort.runs import REPORT, save_run
+        from flawsort.storing import make_run
+
+        self._check_fitted()
+        if not hasattr(self, "advice_"):
+            raise OptionError("This model was loaded from a run: copy the run's folder instead.")
+        run = make_run(self)
+        extra = {REPORT: render_report(run)} if report else None
+        save_run(run, Path(folder), overwrite=overwrite, extra=extra)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> AnomalyClusterer:
+        """The model of a saved run, ready to `assign` and `predict`."""
+        from flawsort.storing import load_model
+
+        return load_model(folder)
+
+    def _take_in(
+        self, X: Images, normal: Images | None
+    ) -> tuple[Bags, NDArray[np.int64], Bags | None]:
         """Bags in the order of content, where each is shown, and the normal bags."""
         with self._timed("find"):
             images = _gather(X)
             normals = None if normal is None else _gather(normal)
         self.backbone_: BackboneInfo | None = None
         self.view_ = self.view or View()
-        if isinstance(images, Bags):
-            if not (normals is None or isinstance(normals, Bags)):
-                raise InputError("Images given as Bags need their normals as Bags too.")
-            self.images_ = _nameless(images)
-            self.normals_ = None if normals is None else _nameless(normals)
-            order = _content_order(self.images_)
-            bags, known = images.take(order), normals
-        else:
-            if isinstance(normals, Bags):
-                raise InputError("Normals given as Bags need the images as Bags too.")
-            bags, order, known = self._take_in_files(images, normals)
-        if known is not None:
-            known = known.take(_content_order(_nameless(known))) if isinstance(images, Bags) else known
-            if (known.dim, known.n_patches) != (bags.dim, bags.n_patches):
-                raise InputError(
-                    "Images and normals must have the same number of patches and dimensions. Got "
-                    f"{bags.patches.shape[1:]} and {known.patches.shape[1:]}."
-                )
-        return bags, order, known
+        if isinstance(images, ImageSet) and not isinstance(normals, Bags):
+            return self._take_in_files(images, normals)
+        if isinstance(images, Bags) and not isinstance(normals, ImageSet):
+            return self._take_in_bags(images, normals)
+        raise InputError("Give images and normals both as files or arrays, or both as Bags.")
+
+    def _take_in_bags(
+        self, bags: Bags, normals: Bags | None
+    ) -> tuple[Bags, NDArray[np.int64], Bags | None]:
+        if normals is not None and normals.patches.shape[1:] != bags.patches.shape[1:]:
+            raise InputError(
+                "Images and normals must have the same number of patches and dimensions. Got "
+                f"{bags.patches.shape[1:]} and {normals.patches.shape[1:]}."
+            )
+        self.images_ = _nameless(bags)
+        self.normals_ = None if normals is None else _nameless(normals)
+        order = _content_order(self.images_)
+        if normals is not None and self.normals_ is not None:
+            normals = normals.take(_content_order(self.normals_))
+        return bags.take(order), order, normals
 
     def _take_in_files(
         self, images: ImageSet, normals: ImageSet | None
-    ) -> tuple[Bags, Ints, Bags | None]:
+    ) -> tuple[Bags, NDArray[np.int64], Bags | None]:
         _check_count(len(images), self.n_clusters, images)
-        with self._timed("find"):
-            sources = images.sources + (normals.sources if normals else ())
-            window = measure_window(sources, self.view_.max_pixels)
-            self.view_ = replace(self.view_, window=window)
+        if self.view_.window is None:
+            with self._timed("find"):
+                sources = images.sources + (normals.sources if normals else ())
+                window = measure_window(sources, self.view_.max_pixels)
+                self.view_ = replace(self.view_, window=window)
         backbone = self._open_backbone()
         self.backbone_ = backbone.info
         with self._timed("embed"):
@@ -187,6 +229,22 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self._note_oddities()
         return embedded.bags, order, None if known is None else known.bags
 
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "describer_"):
+            raise OptionError("This AnomalyClusterer is not fitted yet: call fit or load first.")
+
+    def _same_backbone(self) -> Backbone:
+        """The backbone of the fit: another one's patches would be compared with nothing like it."""
+        if self.backbone_ is None:
+            raise InputError("This model was fitted on Bags: give new images as Bags too.")
+        backbone = self._open_backbone()
+        if backbone.info.sha256 != self.backbone_.sha256:
+            raise BackboneError(
+                f"The backbone '{self.backbone}' is not the one of the fit any more: its SHA-256 "
+                f"is {backbone.info.sha256}, recorded is {self.backbone_.sha256}."
+            )
+        return backbone
+
     def _open_backbone(self) -> Backbone:
         return load_backbone(self.backbone, image_size=self.image_size)
 
@@ -202,15 +260,17 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         copies = self.images_.duplicates()
         if copies:
             count = sum(len(group) - 1 for group in copies)
-            self.warnings_.append(f"{count} of the images are exact copies of others.")
+            are = "are exact copies of others" if count > 1 else "is an exact copy of another"
+            self.warnings_.append(f"{count} of the images {are}.")
         if self.normals_ is not None:
             both = len(set(self.images_.digests) & set(self.normals_.digests))
             if both:
-                self.warnings_.append(f"{both} of the images are among the normal ones too.")
-            if len(self.normals_) < 10:
-                self.warnings_.append(
-                    f"Only {len(self.normals_)} normal images: what they do not show looks unusual."
-                )
+                are = "are" if both > 1 else "is"
+                self.warnings_.append(f"{both} of the images {are} among the normal ones too.")
+            known = len(self.normals_)
+            if known < FEW_NORMALS:
+                few = f"{known} normal image{'s' if known > 1 else ''}"
+                self.warnings_.append(f"Only {few}: what is not shown there looks unusual.")
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -228,19 +288,23 @@ def _gather(given: Images) -> ImageSet | Bags:
         return find_images(given)
     if isinstance(given, np.ndarray):
         return array_images(given)
-    items = list(given)
+    items: list[Any] = list(given)
     if items and all(isinstance(item, str | Path) for item in items):
-        return find_images([item for item in items if isinstance(item, str | Path)])
-    return array_images([item for item in items if not isinstance(item, str | Path)])
+        return find_images(items)
+    return array_images(items)
 
 
 def _nameless(bags: Bags) -> ImageSet:
     """Bags have no files: their own bytes stand for the content."""
     blank = np.full((1, 1), 128, np.uint8)
+    valid = bags.valid if bags.valid is not None else np.empty((len(bags), 0), bool)
+    content = [
+        bag.tobytes() + mask.tobytes() for bag, mask in zip(bags.patches, valid, strict=True)
+    ]
     return ImageSet(
         tuple(f"bag-{row:05d}" for row in range(len(bags))),
         (blank,) * len(bags),
-        tuple(hashlib.sha256(np.ascontiguousarray(bag)).hexdigest() for bag in bags.patches),
+        tuple(hashlib.sha256(one).hexdigest() for one in content),
     )
 
 
@@ -257,9 +321,16 @@ def _check_n_clusters(n_clusters: object) -> None:
         raise OptionError(f"n_clusters must be at least 2. Got {n_clusters}.")
 
 
+def _check_random_state(random_state: object) -> None:
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if not whole or random_state < 0:  # type: ignore[operator]
+        raise OptionError(f"random_state must be a whole number from 0. Got {random_state!r}.")
+
+
 def _check_count(n: int, n_clusters: int | str, found: ImageSet | None = None) -> None:
     if n < 2:
-        aside = f"; {len(found.set_aside)} were set aside" if found and found.set_aside else ""
+        bad = 0 if found is None else len(found.set_aside)
+        aside = f"; {bad} {'was' if bad == 1 else 'were'} set aside" if bad else ""
         raise InputError(f"At least 2 usable images are needed to group them. Got {n}{aside}.")
     if isinstance(n_clusters, int | np.integer) and n_clusters > n:
         raise OptionError(

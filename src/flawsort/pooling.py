@@ -41,7 +41,8 @@ def keep_heaviest(weights: Floats) -> NDArray[np.float32]:
     kept = np.zeros(weights.shape, np.float32)
     chosen = _heaviest(weights)
     np.put_along_axis(kept, chosen, np.take_along_axis(weights, chosen, axis=1), axis=1)
-    return kept / kept.sum(axis=1, keepdims=True)
+    kept /= kept.sum(axis=1, keepdims=True)
+    return kept
 
 
 def residual_pooling(
@@ -63,7 +64,8 @@ def residual_pooling(
         flaw = weights[image, chosen[image]] @ residual[: chosen.shape[1]]
         pooled[image] = flaw - residual[chosen.shape[1] :].mean(axis=0)
     length = np.linalg.norm(pooled, axis=1, keepdims=True)
-    return pooled * np.maximum(length, 1e-12) ** (RESIDUAL_POWER - 1.0)
+    pooled *= np.maximum(length, 1e-12) ** (RESIDUAL_POWER - 1.0)
+    return pooled
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,8 @@ def _background(valid: Bools | None, n_images: int, n_patches: int) -> NDArray[n
     """(n_images, n_background): valid patches spread evenly over each image."""
     count = min(BACKGROUND_PATCHES, n_patches)
 
-    def spread(available: Ints) -> Ints:
-        return available[np.linspace(0, len(available) - 1, count).round().astype(int)]
+    def spread(available: NDArray[np.int64]) -> NDArray[np.int64]:
+        return available[np.linspace(0, len(available) - 1, count).round().astype(np.int64)]
 
     if valid is None:
         return np.tile(spread(np.arange(n_patches)), (n_images, 1))

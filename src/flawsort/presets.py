@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,7 +23,7 @@ class Method:
         themselves (Eq. 1).
     nearest_share: from peers, a patch's score is the mean over this share of them, the nearest;
         1 is the mean over all (Eq. 5).
-    n_peers: a sample of so many peers (Eq. 7); None takes all while that is affordable.
+    n_peers: a sample of so many peers (Eq. 7), or "all"; None takes all while that is affordable.
     temperature: how sharply the weights focus, in units of the standard deviation of the set's
         scores. None takes the default for the kind of reference.
     absolute_temperature: the same in the units of the scores, the paper's tau; instead of
@@ -33,7 +34,7 @@ class Method:
     weights: Literal["auto", "uniform"] = "auto"
     pooling: Literal["residual", "average"] = "residual"
     nearest_share: float = 0.2
-    n_peers: int | None = None
+    n_peers: int | Literal["all"] | None = None
     temperature: float | None = None
     absolute_temperature: float | None = None
     exact: bool | None = None
@@ -47,12 +48,13 @@ class Method:
             raise OptionError(
                 f"nearest_share must be greater than 0 and at most 1. Got {self.nearest_share}."
             )
-        if self.n_peers is not None and self.n_peers < 2:
-            raise OptionError(f"n_peers must be at least 2. Got {self.n_peers}.")
+        counted = isinstance(self.n_peers, int) and self.n_peers >= 2
+        if not (counted or self.n_peers in ("all", None)):
+            raise OptionError(f"n_peers must be 'all' or at least 2. Got {self.n_peers}.")
         for name in ("temperature", "absolute_temperature"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise OptionError(f"{name} must be greater than 0. Got {value}.")
+            if value is not None and not 0 < value < math.inf:
+                raise OptionError(f"{name} must be greater than 0 and finite. Got {value}.")
         if self.temperature is not None and self.absolute_temperature is not None:
             raise OptionError("Give temperature or absolute_temperature, not both.")
         if self.weights == "uniform" and self.pooling == "residual":
@@ -71,9 +73,8 @@ class Method:
 
 PRESETS: dict[str, Method] = {
     "default": Method(),
-    # The paper's choices, with a temperature that was good for it on our sets: the paper gives
-    # no value of tau.
-    "paper": Method(pooling="average", nearest_share=1.0, temperature=0.3, exact=True),
+    # The paper's choices. It gives no value of tau; this one was good for it on our sets.
+    "paper": Method(pooling="average", nearest_share=1.0, n_peers="all", temperature=0.3),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ BANK_BYTES = 512 * 2**20
 CALIBRATION_IMAGES = 16
 MIN_CALIBRATION = 8
 # Residuals from peers, and `assign` without normals, use a sample of this many peers.
-STORED_PEERS = 48
+STORED_PEERS = 96
 # Up to this many images everybody is everybody's peer (ten minutes on two cores); beyond it the
 # peers are a sample (Eq. 7), so that the time grows with the number of images and not its square.
 ALL_PEERS_LIMIT = 640
@@ -141,9 +142,7 @@ class PeerReference:
         nobody = np.full(len(bags), -1)
 
         def expected(chosen: Ints) -> NDArray[np.float32]:
-            return expected_from_peers(
-                bags.patches, chosen, self.peers, nobody, progress=progress
-            )
+            return expected_from_peers(bags.patches, chosen, self.peers, nobody, progress=progress)
 
         return Comparison(scores, expected, f"{n_peers} images of the run as peers")
 
@@ -151,7 +150,7 @@ class PeerReference:
 def compare_with_peers(
     bags: Bags,
     *,
-    n_peers: int | None = None,
+    n_peers: int | Literal["all"] | None = None,
     nearest_share: float = 1.0,
     random_state: int = 0,
     progress: Progress | None = None,
@@ -164,19 +163,18 @@ def compare_with_peers(
     """
     order = np.random.default_rng(random_state).permutation(len(bags))
     if n_peers is None:
-        n_peers = len(bags) if len(bags) <= ALL_PEERS_LIMIT else SAMPLED_PEERS
-    peers = np.sort(order[:n_peers])
+        n_peers = "all" if len(bags) <= ALL_PEERS_LIMIT else SAMPLED_PEERS
+    count = len(bags) if n_peers == "all" else min(n_peers, len(bags))
+    peers = np.sort(order[:count])
     statistic = _statistic(len(bags), bags.n_patches, len(peers) - 1, nearest_share)
     scores = fold_peers(bags.patches, peers, statistic, progress=progress)
-    stored = np.sort(order[: min(STORED_PEERS, n_peers)])
+    stored = np.sort(order[: min(STORED_PEERS, count)])
     reference = PeerReference(bags.patches[stored], nearest_share)
     own = np.full(len(bags), -1)
     own[stored] = np.arange(len(stored))
 
     def expected(chosen: Ints) -> NDArray[np.float32]:
-        return expected_from_peers(
-            bags.patches, chosen, reference.peers, own, progress=progress
-        )
+        return expected_from_peers(bags.patches, chosen, reference.peers, own, progress=progress)
 
     how = "all the other images as peers"
     if len(peers) < len(bags):
@@ -184,9 +182,7 @@ def compare_with_peers(
     return Comparison(scores, expected, how), reference
 
 
-def _statistic(
-    n_images: int, n_patches: int, n_peers: int, nearest_share: float
-) -> PeerStatistic:
+def _statistic(n_images: int, n_patches: int, n_peers: int, nearest_share: float) -> PeerStatistic:
     if nearest_share >= 1:
         return MeanOverPeers(n_images, n_patches)
     count = max(1, round(nearest_share * n_peers))

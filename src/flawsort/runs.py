@@ -13,7 +13,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,9 @@ REPORT = "report.html"
 Manifest = dict[str, Any]
 Table = dict[str, list[Any]]
 
-_COLUMN_TYPES = {"cluster": "int64", "runner_up": "int64"} | dict.fromkeys(
-    ("score", "distance", "typicality", "runner_up_distance"), "float64"
-)
+_INTEGERS = ("cluster", "runner_up", "nearest")
+_FLOATS = ("score", "distance", "typicality", "runner_up_distance", "confidence", "novelty")
+_COLUMN_TYPES = dict.fromkeys(_INTEGERS, "int64") | dict.fromkeys(_FLOATS, "float64")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ def prepare_output(folder: Path, *, overwrite: bool) -> None:
     if retired.is_dir() and not folder.exists():  # killed between the two moves of a replacement
         retired.rename(folder)
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"The output '{folder}' is a file. Name a folder that does not exist yet.")
+        raise OptionError(
+            f"The output '{folder}' is a file. Name a folder that does not exist yet."
+        )
     if folder.is_dir() and any(folder.iterdir()):
         if not (folder / MANIFEST).is_file():
             raise OptionError(
@@ -84,14 +86,15 @@ def prepare_output(folder: Path, *, overwrite: bool) -> None:
                 f"The output folder '{folder}' already holds a run. "
                 "Name another one, or pass --overwrite to replace it."
             )
+    partial = _partial(folder)
+    shutil.rmtree(partial, ignore_errors=True)  # of a run that was killed while it was saved
     try:
-        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        probe = _partial(folder)
-        probe.mkdir(exist_ok=True)
-        probe.rmdir()
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+        partial.rmdir()
     except OSError as error:
         raise OptionError(
-            f"Cannot write to '{folder.absolute().parent}': {error.strerror or error}. "
+            f"Cannot write to '{partial.parent}': {error.strerror or error}. "
             "Choose another place with -o."
         ) from error
 
@@ -101,29 +104,29 @@ def save_run(
     folder: Path,
     *,
     overwrite: bool = False,
-    render: Callable[[Run], str] | None = None,
+    extra: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a run, with its report if a function that renders one is given."""
+    """Write a run. extra: more files by name, such as the report."""
     prepare_output(folder, overwrite=overwrite)
     partial = _partial(folder)
-    shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
         for name, content in _files(run).items():
             (partial / name).write_bytes(content)
         if run.reference is not None:  # may be large: straight to disk
             np.save(partial / "reference.npy", run.reference)
-        if render:
-            (partial / REPORT).write_text(render(run), "utf-8")
+        for name, text in (extra or {}).items():
+            (partial / name).write_text(text, "utf-8")
         hashes = {path.name: _sha256(path) for path in sorted(partial.iterdir())}
         _write_json(partial / MANIFEST, {**run.manifest, "files": hashes})
-        _move_into_place(partial, folder)
+        _move_into_place(partial, folder.resolve())
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def open_run(folder: Path) -> Run:
+def open_run(folder: str | Path) -> Run:
     """Read a run back, whole. RunError where it is damaged, newer, or not a run."""
+    folder = Path(folder)
     manifest = read_manifest(folder)
     thumbs = _read(folder, manifest, "thumbnails.bin")
     ends = _array(folder, manifest, "thumbnails.npy")
@@ -147,7 +150,9 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a run, its format checked."""
     path = folder / MANIFEST
     if not folder.is_dir():
-        raise RunError(f"No run folder at '{folder}'. Check the path, or make one: flawsort cluster.")
+        raise RunError(
+            f"No run folder at '{folder}'. Check the path, or make one: flawsort cluster."
+        )
     try:
         manifest = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -156,7 +161,9 @@ def read_manifest(folder: Path) -> Manifest:
             "to -o of flawsort cluster."
         ) from None
     except (OSError, ValueError) as error:
-        raise RunError(f"The run '{folder}' is damaged: {MANIFEST} cannot be read ({error}).") from error
+        raise RunError(
+            f"The run '{folder}' is damaged: {MANIFEST} cannot be read ({error})."
+        ) from error
     declared = manifest.get("format") if isinstance(manifest, dict) else None
     if not isinstance(declared, dict) or declared.get("name") != FORMAT_NAME:
         raise RunError(f"'{folder}' is not a flawsort run: {MANIFEST} is not one of flawsort's.")
@@ -169,25 +176,35 @@ def read_manifest(folder: Path) -> Manifest:
     return dict(manifest)
 
 
-def replace_report(folder: Path, html: str) -> Path:
-    """Put a newly rendered report into a run."""
+def replace_files(folder: Path, texts: Mapping[str, str]) -> None:
+    """Put newly made files, such as the report, into a run."""
     manifest = read_manifest(folder)
-    temporary = folder / f".{REPORT}.{os.getpid()}"
-    temporary.write_text(html, "utf-8")
-    temporary.replace(folder / REPORT)
-    manifest["files"][REPORT] = _sha256(folder / REPORT)
+    for name, text in texts.items():
+        _write_text(folder / name, text)
+        manifest["files"][name] = _sha256(folder / name)
     _write_json(folder / MANIFEST, manifest)
-    return folder / REPORT
+
+
+def read_text(folder: Path, name: str) -> str | None:
+    """A text file of a run, checked; None where the run has none of that name."""
+    manifest = read_manifest(folder)
+    return _read(folder, manifest, name).decode() if name in manifest["files"] else None
 
 
 def table_csv(table: Table) -> str:
     """A table as CSV text, with floats to six significant digits."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table)
+    lines = [_csv_line(list(table))]
     for row in zip(*table.values(), strict=True):
-        writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
-    return text.getvalue()
+        lines.append(_csv_line([f"{v:.6g}" if isinstance(v, float) else v for v in row]))
+    return "\n".join([*lines, ""])
+
+
+def _csv_line(cells: list[Any]) -> str:
+    # The writer quotes only those line breaks that it ends lines with itself, and file names may
+    # hold both.
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow(cells)
+    return line.getvalue().removesuffix("\r\n")
 
 
 def table_parquet(table: Table) -> bytes:
@@ -200,7 +217,7 @@ def table_parquet(table: Table) -> bytes:
         "float64": arrow.DataType.float64(),
         "string": arrow.DataType.string(),
     }
-    columns = {
+    columns: dict[str, Any] = {
         name: arrow.Array(values, type=types[_COLUMN_TYPES.get(name, "string")])
         for name, values in table.items()
     }
@@ -213,7 +230,8 @@ def _read_table(folder: Path, manifest: Manifest) -> Table:
     from arro3.io import read_parquet
 
     table = read_parquet(io.BytesIO(_read(folder, manifest, "images.parquet"))).read_all()
-    return {name: table.column(name).to_pylist() for name in table.column_names}
+    columns: dict[str, Any] = {name: table.column(name) for name in table.column_names}
+    return {name: column.to_pylist() for name, column in columns.items()}
 
 
 def _files(run: Run) -> dict[str, bytes]:
@@ -261,7 +279,8 @@ def _array(folder: Path, manifest: Manifest, name: str) -> NDArray[Any]:
 
 
 def _partial(folder: Path) -> Path:
-    return folder.absolute().parent / f".{folder.absolute().name}.partial"
+    place = folder.resolve()  # also of ".", and of a link to a folder elsewhere
+    return place.with_name(f".{place.name}.partial")
 
 
 def _move_into_place(partial: Path, folder: Path) -> None:
@@ -280,7 +299,10 @@ def _sha256(path: Path) -> str:
 
 
 def _write_json(path: Path, content: Manifest) -> None:
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    _write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text + "\n", "utf-8")
+    temporary.write_text(text, "utf-8")
     temporary.replace(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import platform
-from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from flawsort._version import __version__
+from flawsort.backbones import BackboneInfo, catalogue
 from flawsort.cluster import centres, place
 from flawsort.describe import Describer, Reference
-from flawsort.errors import RunError
+from flawsort.errors import FlawsortError, RunError
 from flawsort.heatmaps import LOOKS_NORMAL_BELOW, HeatScale, image_heat
 from flawsort.images import UnreadableImage, View, thumbnail
 from flawsort.pipeline import AnomalyClusterer
@@ -23,7 +23,7 @@ from flawsort.pooling import ScoreAxis
 from flawsort.presets import PRESETS, Method
 from flawsort.records import ImageSet, SetAside
 from flawsort.references import NormalReference, PeerReference
-from flawsort.runs import FORMAT_NAME, FORMAT_VERSION, Manifest, Run, open_run, save_run
+from flawsort.runs import FORMAT_NAME, FORMAT_VERSION, Manifest, Run, open_run
 from flawsort.summary import image_flags, images_table, two_dimensional_layout
 from flawsort.threads import in_threads
 from flawsort.weights import image_scores
@@ -59,26 +59,21 @@ def make_run(model: AnomalyClusterer) -> Run:
     )
 
 
-def save_model(
-    model: AnomalyClusterer,
-    folder: str | Path,
-    *,
-    overwrite: bool = False,
-    render: Callable[[Run], str] | None = None,
-) -> Run:
-    """Save a fitted model as a run; render: a function that makes its report."""
-    run = make_run(model)
-    save_run(run, Path(folder), overwrite=overwrite, render=render)
-    return run
-
-
 def load_model(folder: str | Path) -> AnomalyClusterer:
     """The model of a saved run, ready to `assign` and `predict`."""
-    run = open_run(Path(folder))
+    return rebuild(open_run(Path(folder)), folder)
+
+
+def rebuild(run: Run, folder: str | Path) -> AnomalyClusterer:
+    """The model of a run that is open already; folder: its name in error messages."""
     try:
         return _rebuild(run)
+    except FlawsortError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"The run '{folder}' is damaged: its manifest lacks or garbles {error}.") from error
+        raise RunError(
+            f"The run '{folder}' is damaged: its manifest lacks or garbles {error}."
+        ) from error
 
 
 def _rebuild(run: Run) -> AnomalyClusterer:
@@ -101,13 +96,23 @@ def _rebuild(run: Run) -> AnomalyClusterer:
     model.describer_ = Describer(Method(**fitted["method"]), reference, fitted["temperature"], axis)
     model.labels_ = np.asarray(run.table["cluster"])
     model.embeddings_ = run.embeddings
-    model.linkage_ = run.linkage
+    model.linkage_ = np.asarray(run.linkage, np.float64)
     model.scores_, model.weights_, model.valid_ = run.scores, run.weights, run.valid
     model.grid_ = (manifest["grid"][0], manifest["grid"][1])
     model.heat_ = HeatScale(**manifest["heat"])
     model.n_clusters_ = manifest["clusters"]["n_clusters"]
+    model.backbone_ = _backbone_info(manifest["backbone"])
     model.images_ = run_images(run)
     return model
+
+
+def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:
+    if entry is None:
+        return None
+    height, width = entry["input_size"]
+    return BackboneInfo(
+        entry["name"], entry["sha256"], entry["licence"], entry["origin"], (height, width)
+    )
 
 
 def run_images(run: Run) -> ImageSet:
@@ -133,7 +138,7 @@ def _manifest(model: AnomalyClusterer) -> Manifest:
         "mode": mode,
         "n_images": len(model.images_),
         "n_normals": 0 if model.normals_ is None else len(model.normals_),
-        "seed": model.random_state,
+        "seed": int(model.random_state),
         "settings": _settings(model),
         "scored": model.scored_,
         "backbone": _backbone(model),
@@ -168,7 +173,7 @@ def _settings(model: AnomalyClusterer) -> dict[str, Any]:
         **{name: value for name, value in asdict(model.describer_.method).items()},
         "temperature in units of the scores": model.describer_.temperature,
         **view,
-        "seed": model.random_state,
+        "seed": int(model.random_state),
     }
 
 
@@ -176,25 +181,23 @@ def _backbone(model: AnomalyClusterer) -> dict[str, Any] | None:
     if model.backbone_ is None:
         return None
     info = asdict(model.backbone_)
-    return {**info, "input_size": list(info["input_size"]), "dim": _dim(model)}
-
-
-def _dim(model: AnomalyClusterer) -> int:
-    return int(model.embeddings_.shape[1]) - (model.describer_.axis is not None)
+    return {**info, "input_size": list(info["input_size"]), "dim": model.n_dims_}
 
 
 def _fitted(model: AnomalyClusterer) -> dict[str, Any]:
     """What `assign` needs besides the arrays."""
     describer = model.describer_
     kinds: dict[type, str] = {NormalReference: "normals", PeerReference: "peers"}
-    mask = model.view_.mask
+    mask, backbone = model.view_.mask, str(model.backbone)
+    if backbone not in catalogue():  # a file, to be found from any folder
+        backbone = str(Path(backbone).absolute())
     return {
         "method": asdict(describer.method),
         "reference": kinds.get(type(describer.reference)),
         "temperature": describer.temperature,
         "axis": None if describer.axis is None else asdict(describer.axis),
-        "backbone": str(model.backbone),
-        "image_size": model.image_size,
+        "backbone": backbone,
+        "image_size": None if model.image_size is None else int(model.image_size),
         "mask": None if mask is None else str(mask.absolute()),
     }
 

@@ -38,7 +38,9 @@ def images_table(
     flags: Sequence[Sequence[str]],
 ) -> Table:
     """The columns of images.csv and images.parquet."""
-    runner_up_distance = np.where(np.isfinite(placed.runner_up_distance), placed.runner_up_distance, 0)
+    runner_up_distance = np.where(
+        np.isfinite(placed.runner_up_distance), placed.runner_up_distance, 0
+    )
     return {
         "name": list(images.names),
         "path": [
@@ -86,7 +88,8 @@ def two_dimensional_layout(embeddings: Floats, *, random_state: int = 0) -> NDAr
     if len(others):
         points[others] = _beside_landmarks(values, landmarks, others, points[landmarks])
     low, high = points.min(axis=0), points.max(axis=0)
-    return ((points - low) / np.maximum(high - low, 1e-12)).astype(np.float32)
+    inside: NDArray[np.float64] = (points - low) / np.maximum(high - low, 1e-12)
+    return inside.astype(np.float32)
 
 
 def _layout_landmarks(values: NDArray[np.float64], random_state: int) -> NDArray[np.float64]:
@@ -94,12 +97,14 @@ def _layout_landmarks(values: NDArray[np.float64], random_state: int) -> NDArray
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
+    if np.ptp(values, axis=0).max() < 1e-12:  # all alike, also where there is but one
+        return np.zeros((len(values), 2))
     # One thread: sums taken by several come out in another order each time, and t-SNE makes a
     # different map of that.
     with threadpool_limits(limits=1):
         dim = min(32, *values.shape)
         reduced = PCA(dim, svd_solver="full").fit_transform(values)
-        if len(values) < 5 or np.ptp(reduced, axis=0).max() < 1e-12:
+        if len(values) < 5:
             return np.pad(reduced, ((0, 0), (0, 2)))[:, :2]
         perplexity = min(LAYOUT_PERPLEXITY, (len(values) - 1) / 3)
         scaled = reduced / max(reduced[:, 0].std(), 1e-12)

@@ -12,7 +12,8 @@ from flawsort.records import Bools, Floats
 def uniform_weights(shape: tuple[int, int], valid: Bools | None = None) -> NDArray[np.float32]:
     """Every valid patch counts the same (the paper's "average"). shape: (n_images, n_patches)."""
     weights = np.ones(shape, np.float32) if valid is None else valid.astype(np.float32)
-    return weights / weights.sum(axis=1, keepdims=True)
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
 
 
 def soft_weights(
@@ -23,14 +24,15 @@ def soft_weights(
     scores: (n_images, n_patches). temperature: the paper's tau, in the units of the scores.
     Returns (n_images, n_patches); rows sum to 1, patches that are not valid get 0.
     """
-    if not temperature > 0:
-        raise OptionError(f"temperature must be greater than 0. Got {temperature}.")
+    if not 0 < temperature < np.inf:
+        raise OptionError(f"temperature must be greater than 0 and finite. Got {temperature}.")
     values = np.asarray(scores, np.float64)
     if valid is not None:
         values = np.where(valid, values, -np.inf)
     # Shifted by each row's largest score, so that a tiny temperature stays finite.
     weights = np.exp((values - values.max(axis=1, keepdims=True)) / temperature)
-    return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    shares: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    return shares.astype(np.float32)
 
 
 def score_spread(scores: Floats, valid: Bools | None = None) -> float:

@@ -1,4 +1,4 @@
-"""Backbones that are ONNX files, run by onnxruntime on the CPU."""
+"""Backbones that are ONNX files, run by onnxruntime on the CPU. Calls may overlap in threads."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ class OnnxBackbone:
         values = np.ascontiguousarray(pixels, dtype=np.float32)
         step = self._fixed_batch or len(values)
         parts = [self._run(values[start : start + step]) for start in range(0, len(values), step)]
-        return [np.concatenate(maps) if len(parts) > 1 else maps[0] for maps in zip(*parts, strict=True)]
+        return [
+            np.concatenate(maps) if len(parts) > 1 else maps[0] for maps in zip(*parts, strict=True)
+        ]
 
     def _run(self, pixels: Floats) -> list[Floats]:
         missing = (self._fixed_batch or len(pixels)) - len(pixels)
@@ -93,8 +95,9 @@ def _open_session(content: bytes, name: str) -> onnxruntime.InferenceSession:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    # Without this the pool's threads spin between batches and take the cores from the decoders.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # One thread a call: `embed` makes calls from several threads at once, which wait for nobody,
+    # where threads inside one call wait for each other after every layer.
+    options.intra_op_num_threads = 1
     try:
         return onnxruntime.InferenceSession(
             content, sess_options=options, providers=["CPUExecutionProvider"]

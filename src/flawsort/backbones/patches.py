@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,33 +16,34 @@ from flawsort.records import Floats
 POOLING_KERNEL = 3
 
 
-def patch_embeddings(maps: Sequence[Floats]) -> tuple[NDArray[np.float32], tuple[int, int]]:
+def patch_embeddings(
+    maps: Sequence[Floats], dtype: type[np.floating[Any]] = np.float32
+) -> tuple[Floats, tuple[int, int]]:
     """Patches (n, rows * cols, dim) of unit length, and their grid (rows, cols).
 
     maps: (n, channels, rows, cols) each, of one or several strides. Every map is average pooled,
-    made unit length along its channels and brought to the finest grid; the maps then stand side
+    brought to the finest grid and made unit length along its channels; the maps then stand side
     by side, each with the same say, and the whole is made unit length.
     """
     rows = max(one.shape[2] for one in maps)
     cols = max(one.shape[3] for one in maps)
     n, dim = len(maps[0]), sum(one.shape[1] for one in maps)
-    patches = np.empty((n, rows * cols, dim), np.float32)
-    start = 0
-    for one in maps:
-        part = _resize(_box_sum(np.asarray(one, np.float32)), rows, cols)
-        stop = start + one.shape[1]
-        _unit_length(part, axis=1)
-        patches[..., start:stop] = part.reshape(n, one.shape[1], -1).transpose(0, 2, 1)
-        start = stop
-    _unit_length(patches, axis=2)
-    if not np.isfinite(patches).all():
-        raise BackboneError("The backbone gave values that are not finite for this image.")
+    patches = np.empty((n, rows * cols, dim), dtype)
+    for image in range(n):  # one at a time, which stays in the processor's cache
+        start = 0
+        for one in maps:
+            part = _resize(_box_sum(np.asarray(one[image], np.float32)), rows, cols)
+            # Parts of unit length side by side have the length sqrt(number of parts).
+            _set_length(part, 1 / np.sqrt(len(maps)))
+            stop = start + len(part)
+            patches[image, :, start:stop] = part.reshape(len(part), -1).T
+            start = stop
     return patches, (rows, cols)
 
 
 def _box_sum(maps: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Sums over 3 x 3 neighbours. The unit length taken next makes a sum as good as a mean, also
-    at the border, where there are fewer neighbours."""
+    """Sums over 3 x 3 neighbours, of which there are fewer at the border. Only directions count
+    in the end, so that a sum is as good as a mean over nine with zeros beyond the border."""
     across = maps.copy()
     across[..., 1:] += maps[..., :-1]
     across[..., :-1] += maps[..., 1:]
@@ -52,9 +54,11 @@ def _box_sum(maps: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _resize(maps: NDArray[np.float32], rows: int, cols: int) -> NDArray[np.float32]:
-    if maps.shape[2:] == (rows, cols):
+    if maps.shape[1:] == (rows, cols):
         return maps
-    return _interpolation(maps.shape[2], rows) @ maps @ _interpolation(maps.shape[3], cols).T
+    down, across = _interpolation(maps.shape[1], rows), _interpolation(maps.shape[2], cols)
+    resized: NDArray[np.float32] = np.matmul(np.matmul(down, maps), across.T)
+    return resized
 
 
 @cache
@@ -68,12 +72,14 @@ def _interpolation(old: int, new: int) -> NDArray[np.float32]:
     return matrix
 
 
-def _unit_length(values: NDArray[np.float32], axis: int) -> None:
-    """In place. A vector of zeros, which has no direction, gets the one of all ones, so that two
-    such patches are alike and not far apart."""
-    length = np.sqrt(np.square(values).sum(axis=axis, keepdims=True))
-    empty = length < 1e-12
+def _set_length(values: NDArray[np.float32], length: float) -> None:
+    """Scale vectors along the first axis, in place. A vector of zeros, which has no direction,
+    gets the one of all ones, so that two such patches are alike and not far apart."""
+    found = np.sqrt(np.einsum("crs,crs->rs", values, values))
+    if not np.isfinite(found).all():
+        raise BackboneError("The backbone gave values that are not finite for this image.")
+    empty = found < 1e-12
     if empty.any():
         values += empty
-        length[empty] = np.sqrt(values.shape[axis])
-    values /= length
+        found[empty] = np.sqrt(len(values))
+    values *= length / found

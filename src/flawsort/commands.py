@@ -1,0 +1,344 @@
+"""What the commands do: each takes plain arguments, gives plain values, and one shows them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flawsort import console
+from flawsort.backbones import catalogue, entry_path, load_backbone
+from flawsort.backbones.patches import patch_embeddings
+from flawsort.cluster import cut
+from flawsort.datasets import EXCLUDED_LABELS, read_truth
+from flawsort.errors import BackboneError, InputError, OptionError
+from flawsort.files import find_images, shown
+from flawsort.heatmaps import overlay
+from flawsort.images import UnreadableImage, thumbnail
+from flawsort.metrics import Agreement, agreement
+from flawsort.pipeline import AnomalyClusterer
+from flawsort.records import ImageSet, Ints, Progress
+from flawsort.report import render_report
+from flawsort.runs import (
+    REPORT,
+    Run,
+    Table,
+    open_run,
+    prepare_output,
+    read_text,
+    replace_files,
+    save_run,
+    table_csv,
+    table_parquet,
+)
+from flawsort.storing import load_model, make_run, rebuild, run_images
+from flawsort.weights import image_scores
+
+EVALUATION = "evaluation.json"
+HEATMAP_SIDE = 768
+SHOWN_ASIDE = 8
+SHOWN_ROWS = 40
+
+
+def cluster_images(
+    sources: list[str],
+    normal: list[str],
+    output: Path,
+    *,
+    glob: str | None,
+    truth: Path | None,
+    overwrite: bool,
+    parameters: dict[str, Any],
+) -> tuple[Run, dict[str, Any] | None]:
+    """The main job: find, embed, score, group, save with a report."""
+    model = AnomalyClusterer(**parameters)
+    prepare_output(output, overwrite=overwrite)
+    images = find_images(sources, glob=glob)
+    normals = find_images(normal, glob=glob) if normal else None
+    labels = None if truth is None else read_truth(truth, images)
+    model.fit(images, normal=normals)
+    run = make_run(model)
+    evaluation = None
+    if labels is not None:
+        known = dict(zip(images.names, labels, strict=True))
+        evaluation = _evaluate(run, [known[name] for name in run.table["name"]])
+    extra = {REPORT: render_report(run, evaluation)}
+    if evaluation is not None:
+        extra[EVALUATION] = json.dumps(evaluation, indent=2) + "\n"
+    save_run(run, output, overwrite=overwrite, extra=extra)
+    return run, evaluation
+
+
+def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> None:
+    """The groups, what to know about them, and where everything is."""
+    manifest, labels = run.manifest, np.array(run.table["cluster"])
+    compared = f" against {manifest['n_normals']} known-good ones" if manifest["n_normals"] else ""
+    console.say(f"{manifest['n_images']} images{compared}: {manifest['scored']}.")
+    typical = np.array(run.table["typicality"])
+    rows = []
+    for group in range(manifest["clusters"]["n_clusters"]):
+        members = np.flatnonzero(labels == group)
+        best = members[np.argsort(-typical[members], kind="stable")][:3]
+        normal = np.mean(["looks-normal" in run.table["flags"][i].split(";") for i in members])
+        mean = float(np.mean([run.table["score"][i] for i in members]))
+        names = ", ".join(run.table["name"][i] for i in best)
+        rows.append([group, len(members), mean, "looks normal" if normal > 0.5 else "", names])
+    console.say()
+    console.print_table("", ["group", "images", "mean score", "", "most typical"], rows)
+    console.say()
+    advice = manifest["clusters"]["advice"]
+    span = f"{advice['low']} to {advice['high']}" if advice["low"] < advice["high"] else advice["k"]
+    doubt = ", ambiguous" if advice["ambiguous"] else ""
+    console.say(f"Advice on the number of groups: {advice['k']} (range {span}{doubt}).")
+    console.say(f"  {advice['reason']}")
+    for warning in manifest["warnings"]:
+        console.say(f"Note: {warning}")
+    for entry in manifest["set_aside"][:SHOWN_ASIDE]:
+        console.say(f"Set aside: {entry['name']}: {entry['reason']}")
+    if len(manifest["set_aside"]) > SHOWN_ASIDE:
+        more = len(manifest["set_aside"]) - SHOWN_ASIDE
+        console.say(f"Set aside: {more} more; the report lists them all.")
+    if evaluation is not None:
+        console.say(
+            f"Against the truth: NMI {evaluation['nmi']:.3f}, ARI {evaluation['ari']:.3f}, "
+            f"F1 {evaluation['f1']:.3f}, with {len(evaluation['clusters'])} groups for "
+            f"{evaluation['true_k']} kinds."
+        )
+    spent = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in manifest["timings"].items())
+    console.say(f"Time: {spent}.")
+    console.say(f"Report: {output / REPORT}")
+
+
+def assign_images(
+    folder: Path, images: ImageSet, cache: str | Path | None, progress: Progress | None
+) -> dict[str, Any]:
+    """New images into the groups of a run, as a JSON-able summary."""
+    model = load_model(folder)
+    model.cache, model.progress = cache, progress
+    usable, found, scores = model.assign(images)
+    table: Table = {
+        "name": list(usable.names),
+        "path": ["" if isinstance(s, np.ndarray) else shown(s.absolute()) for s in usable.sources],
+        "sha256": list(usable.digests),
+        "cluster": found.labels.tolist(),
+        "confidence": found.confidence.tolist(),
+        "nearest": found.nearest.tolist(),
+        "runner_up": found.placed.runner_up.tolist(),
+        "novelty": found.novelty.tolist(),
+        "score": image_scores(scores, None).tolist(),
+    }
+    counts = {int(label): int((found.labels == label).sum()) for label in np.unique(found.labels)}
+    return {
+        "run": str(folder),
+        "n_images": len(usable),
+        "counts": {str(label): count for label, count in sorted(counts.items())},
+        "set_aside": [{"name": entry.name, "reason": entry.reason} for entry in usable.set_aside],
+        "images": [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)],
+    }
+
+
+def show_assignment(result: dict[str, Any], output: Path | None) -> None:
+    """Counts by group, then the images if they are few, then what was set aside."""
+    rows = [
+        ["new kind" if label == "-1" else f"group {label}", count]
+        for label, count in result["counts"].items()
+    ]
+    console.say(f"{result['n_images']} images sorted into the groups of {result['run']}.")
+    console.say()
+    console.print_table("", ["", "images"], rows)
+    console.say()
+    if output is None or result["n_images"] <= SHOWN_ROWS:
+        shown = result["images"][:SHOWN_ROWS]
+        columns = ["name", "cluster", "confidence", "nearest", "novelty", "score"]
+        console.print_table("", columns, [[row[name] for name in columns] for row in shown])
+        more = result["n_images"] - len(shown)
+        if more:
+            console.say(f"{more} more: write them all with -o FILE.csv.")
+    for entry in result["set_aside"]:
+        console.say(f"Set aside: {entry['name']}: {entry['reason']}")
+    if output is not None:
+        console.say(f"Table: {output}")
+
+
+def check_table_path(path: Path | None) -> None:
+    """Refuse a table that could not be written, before anything is computed."""
+    if path is None:
+        return
+    if path.suffix not in (".csv", ".parquet"):
+        raise OptionError(f"The table must be a .csv or .parquet file. Got '{path}'.")
+    if not path.absolute().parent.is_dir():
+        raise OptionError(f"There is no folder '{path.absolute().parent}' to write the table to.")
+
+
+def write_table(rows: list[dict[str, Any]], path: Path) -> None:
+    """Rows as CSV or parquet, by the file's suffix."""
+    table: Table = {name: [row[name] for row in rows] for name in rows[0]}
+    content = table_csv(table).encode() if path.suffix == ".csv" else table_parquet(table)
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OptionError(f"Cannot write '{path}': {error.strerror or error}.") from error
+
+
+def evaluate_run(folder: Path, truth: Path) -> dict[str, Any]:
+    """Compare a run with true labels, at its own k and at the true one, and keep the result."""
+    run = open_run(folder)
+    evaluation = _evaluate(run, read_truth(truth, run_images(run)))
+    replace_files(
+        folder,
+        {
+            EVALUATION: json.dumps(evaluation, indent=2) + "\n",
+            REPORT: render_report(run, evaluation),
+        },
+    )
+    return evaluation
+
+
+def show_evaluation(result: dict[str, Any]) -> None:
+    """Figures at the run's k and at the true one, and the confusion matrix."""
+    figures = ("nmi", "ari", "f1", "f1_micro", "purity")
+    oracle = result["at_true_k"]
+    console.print_table(
+        "",
+        ["", "groups", "NMI", "ARI", "F1", "F1 micro", "purity"],
+        [
+            ["as in the run", len(result["clusters"]), *(result[name] for name in figures)],
+            ["with the true k", result["true_k"], *(oracle[name] for name in figures)],
+        ],
+    )
+    console.say()
+    columns = ["true kind", *(f"group {group}" for group in result["clusters"])]
+    rows = [
+        [label, *counts]
+        for label, counts in zip(result["classes"], result["confusion"], strict=True)
+    ]
+    console.print_table("", columns, rows)
+    console.say()
+    left_out = f"; left out: {', '.join(result['excluded'])}" if result["excluded"] else ""
+    console.say(f"{result['n_evaluated']} of {len(result['truth'])} images evaluated{left_out}.")
+
+
+def render_again(folder: Path, output: Path | None, heatmaps: Path | None) -> dict[str, str]:
+    """Render a run's report from the run alone; what was written, and where."""
+    run = open_run(folder)
+    kept = read_text(folder, EVALUATION)
+    html = render_report(run, None if kept is None else json.loads(kept))
+    if output is None:
+        replace_files(folder, {REPORT: html})
+    else:
+        try:
+            output.write_text(html, "utf-8")
+        except OSError as error:
+            raise OptionError(f"Cannot write '{output}': {error.strerror or error}.") from error
+    written = {"report": str(output or folder / REPORT)}
+    if heatmaps is not None:
+        _write_heatmaps(run, folder, heatmaps)
+        written["heat maps"] = str(heatmaps)
+    return written
+
+
+def list_backbones() -> list[dict[str, Any]]:
+    """The embedded backbones, each loaded once to verify it."""
+    entries = []
+    for name, entry in catalogue().items():
+        path = entry_path(entry)
+        record: dict[str, Any] = {"name": name, **entry, "state": "verified"}
+        try:
+            backbone = load_backbone(name)
+            height, width = backbone.info.input_size
+            maps = backbone.feature_maps(np.zeros((1, 3, height, width), np.float32))
+            patches, grid = patch_embeddings(maps)
+            record |= {"dim": patches.shape[2], "grid": list(grid), "bytes": path.stat().st_size}
+        except BackboneError as error:
+            record["state"] = str(error)
+        entries.append(record)
+    return entries
+
+
+def show_backbones(entries: list[dict[str, Any]]) -> None:
+    """One block a backbone."""
+    for entry in entries:
+        console.say(entry["name"])
+        for key, value in entry.items():
+            if key == "bytes":
+                value = f"{value:,}"
+            if isinstance(value, list):
+                value = " x ".join(str(side) for side in value)
+            if key != "name":
+                console.say(f"  {key.replace('_', ' '):<11} {value}")
+    console.say()
+    console.say(
+        "Any ONNX file with an image input (n, 3, height, width), RGB in 0..1, and feature-map"
+    )
+    console.say("outputs works too: --backbone PATH.onnx.")
+
+
+def _evaluate(run: Run, truth: list[str | None] | tuple[str | None, ...]) -> dict[str, Any]:
+    """A run against true labels; `combined` and the like are left out, as in the paper."""
+    rows = [
+        i for i, label in enumerate(truth) if label is not None and label not in EXCLUDED_LABELS
+    ]
+    if not rows:
+        raise InputError("None of the run's images has a true label.")
+    labels = [str(truth[i]) for i in rows]
+    true_k = len(set(labels))
+    found = _agree(labels, np.array(run.table["cluster"])[rows])
+    return {
+        **found,
+        "n_evaluated": len(rows),
+        "excluded": sorted({label for label in truth if label in EXCLUDED_LABELS and label}),
+        "true_k": true_k,
+        "at_true_k": _agree(labels, cut(run.linkage, true_k)[rows]),
+        "truth": list(truth),
+    }
+
+
+def _agree(labels: list[str], groups: Ints) -> dict[str, Any]:
+    result: Agreement = agreement(labels, groups)
+    return {
+        "nmi": result.nmi,
+        "ari": result.ari,
+        "f1": result.f1,
+        "f1_micro": result.f1_micro,
+        "purity": result.purity,
+        "classes": list(result.classes),
+        "clusters": list(result.clusters),
+        "confusion": result.confusion.tolist(),
+    }
+
+
+def _write_heatmaps(run: Run, folder: Path, output: Path) -> None:
+    """One PNG an image, named after it; one that is gone is drawn on its thumbnail."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    model = rebuild(run, folder)
+    size = (256, 256) if model.backbone_ is None else model.backbone_.input_size
+    scores = run.scores if run.valid is None else np.where(run.valid, run.scores, np.nan)
+    taken: set[Path] = set()
+    for row, name in enumerate(run.table["name"]):
+        try:
+            picture = thumbnail(Path(run.table["path"][row]), model.view_, size, HEATMAP_SIDE)
+        except (UnreadableImage, OSError):
+            picture = Image.open(BytesIO(run.thumbnails[row])).convert("RGB")
+        drawn = overlay(picture, scores[row], model.grid_, model.heat_)
+        target = output / f"{_safe(name)}.png"
+        if target in taken:
+            target = target.with_name(f"{row}-{target.name}")
+        taken.add(target)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            drawn.save(target)
+        except OSError as error:
+            raise OptionError(
+                f"Cannot write the heat map '{target}': {error.strerror or error}."
+            ) from error
+
+
+def _safe(name: str) -> Path:
+    """A relative path that cannot lead out of the folder it is put in."""
+    parts = [part for part in Path(name).parts if part not in ("..", "/", "\\") and part.strip()]
+    return Path(*(part.replace(":", "_").replace("\x00", "_") for part in parts or ["image"]))

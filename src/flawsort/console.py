@@ -1,0 +1,145 @@
+"""What the terminal shows: progress, tables, and one line for an error."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from flawsort.records import Progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Without a terminal, a line of progress every so many seconds.
+PLAIN_INTERVAL = 5.0
+# File names may hold line breaks and escape codes, which must not reach a terminal.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+
+
+def print_json(content: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def stdout() -> Console:
+    """Standard output; as wide as needed when it is not a terminal, so that no cell is cut."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table with numbers to the right and texts to the left."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    for place, name in enumerate(columns):
+        number = all(isinstance(row[place], int | float) for row in rows)
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        cells = [f"{v:.3f}" if isinstance(v, float) else str(v) for v in row]
+        table.add_row(*(Text(cell.translate(_CONTROLS)) for cell in cells))
+    stdout().print(table)
+
+
+def say(text: str = "") -> None:
+    """A line on standard output."""
+    sys.stdout.write(text.translate(_CONTROLS) + "\n")
+
+
+def fail(message: str) -> None:
+    """One line on standard error."""
+    line = " ".join(message.split()).translate(_CONTROLS)
+    sys.stderr.write(f"flawsort: {line}\n")
+
+
+def never_fail_on_odd_characters() -> None:
+    """What the streams' encoding cannot write is escaped: names may hold any character."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def showing_progress(quiet: bool) -> Iterator[Progress | None]:
+    """A progress callback: a live bar on a terminal, plain lines elsewhere, none if quiet."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _live_bars() as bars:
+            yield bars
+    else:
+        yield _PlainLines()
+
+
+class _PlainLines:
+    """Progress as lines, for logs: when a stage begins, ends, and every few seconds between."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._start = self._last = 0.0
+        self._first = self._shown = 0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if stage != self._stage:
+            self._stage, self._start, self._first = stage, now, done
+        elif done == self._shown or (done < total and now - self._last < PLAIN_INTERVAL):
+            return
+        self._last, self._shown = now, done
+        sys.stderr.write(f"{stage}: {done:,} of {total:,}{self._pace(now, done, total)}\n")
+        sys.stderr.flush()
+
+    def _pace(self, now: float, done: int, total: int) -> str:
+        passed = now - self._start
+        if done <= self._first or passed < 0.1:
+            return ""
+        rate = (done - self._first) / passed
+        left = f", {_clock((total - done) / rate)} left" if done < total else f", {passed:.1f} s"
+        return f", {rate:,.1f} a second{left}"
+
+
+@contextmanager
+def _live_bars() -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    bars = Bars(
+        TextColumn("{task.description:<18}"),
+        BarColumn(bar_width=32),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+    tasks: dict[str, Any] = {}
+
+    def show(stage: str, done: int, total: int) -> None:
+        if stage not in tasks:
+            # What is there from the start came from the cache and says nothing of the pace.
+            tasks[stage] = bars.add_task(stage, total=total, completed=done, rate="")
+            return
+        task = bars.tasks[bars.task_ids.index(tasks[stage])]
+        speed = task.finished_speed or task.speed
+        bars.update(
+            tasks[stage], completed=done, total=total, rate=f"{speed:,.1f}/s" if speed else ""
+        )
+
+    with bars:
+        yield show
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return (
+        f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+        if minutes >= 60
+        else f"{minutes}:{rest:02d}"
+    )

@@ -1,0 +1,213 @@
+"""Bags to embeddings, end to end and against plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bags import Array, flawed_patches, naive_nearest, naive_peer_distances, same_partition
+from flawsort import references
+from flawsort.cluster import cut, ward_linkage
+from flawsort.describe import fit_describer
+from flawsort.pooling import keep_heaviest
+from flawsort.presets import Method, resolve
+from flawsort.records import Bags
+
+# No kind has so many images that a flaw has the nearest fifth of its peers among them.
+KINDS = [0, 1, 2, 0, 0, 2, 1, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+METHODS = [
+    pytest.param(resolve("default"), id="default"),
+    pytest.param(resolve("paper"), id="paper"),
+]
+
+
+def flawed_bags(*, n_patches: int = 36, seed: int = 0) -> Bags:
+    return Bags(flawed_patches(KINDS, n_patches=n_patches, seed=seed), (6, n_patches // 6))
+
+
+def normal_bags(*, n_patches: int = 36) -> Bags:
+    return Bags(flawed_patches([0] * 9 + [1], n_patches=n_patches)[:9], (6, n_patches // 6))
+
+
+def softmax(scores: Array, temperature: float) -> Array:
+    powers = np.exp(scores.astype(np.float64) / temperature)
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+# ---- against loops ----
+
+
+def test_the_paper_s_method() -> None:
+    bags = Bags(flawed_patches(KINDS[:6], n_patches=12), (3, 4))
+    fitted, described, how = fit_describer(bags, None, resolve("paper"))
+    scores = np.array(
+        [
+            naive_peer_distances(bag, np.delete(bags.patches, image, axis=0)).mean(axis=0)
+            for image, bag in enumerate(bags.patches)
+        ]
+    )
+    temperature = 0.3 * scores.std()
+    weights = softmax(scores, temperature)
+    embeddings = np.einsum("im,imd->id", weights, bags.patches.astype(np.float64))
+    assert how == "all the other images as peers"
+    assert fitted.temperature == pytest.approx(temperature, rel=1e-3)
+    assert fitted.axis is None
+    np.testing.assert_allclose(described.scores, scores, atol=1e-3)
+    np.testing.assert_allclose(described.weights, weights, atol=2e-3)
+    np.testing.assert_allclose(described.embeddings, embeddings, atol=2e-3)
+
+
+def test_the_default_method_with_normals() -> None:
+    bags, normals = flawed_bags(n_patches=30), normal_bags(n_patches=30)
+    _, described, how = fit_describer(bags, normals, Method())
+    bank = normals.patches.reshape(-1, bags.dim)
+    distances, index = naive_nearest(bags.patches.reshape(-1, bags.dim), bank)
+    np.testing.assert_allclose(described.scores.ravel(), distances, atol=1e-3)
+    weights = keep_heaviest(softmax(described.scores, described.scores.std()))
+    np.testing.assert_allclose(described.weights, weights, atol=1e-5)
+    residual = bags.patches.astype(np.float64) - bank[index].reshape(bags.patches.shape)
+    pooled = np.einsum("im,imd->id", weights, residual) - residual.mean(axis=1)
+    pooled /= np.sqrt(np.linalg.norm(pooled, axis=1, keepdims=True))
+    unusual = described.scores.max(axis=1)  # one in a hundred of 30 is one
+    scale = 0.25 * np.sqrt(pooled.var(axis=0).sum()) / unusual.std()
+    axis = (unusual - np.median(unusual)) * scale
+    assert described.embeddings.shape == (20, bags.dim + 1)
+    np.testing.assert_allclose(described.embeddings[:, :-1], pooled, atol=1e-3)
+    np.testing.assert_allclose(described.embeddings[:, -1], axis, atol=1e-3)
+    assert "270 normal patches" in how
+
+
+def test_every_patch_alike() -> None:
+    bags = flawed_bags()
+    method = Method(weights="uniform", pooling="average")
+    fitted, described, how = fit_describer(bags, normal_bags(), method)
+    assert how == "every patch alike"
+    np.testing.assert_allclose(described.weights, 1 / 36, rtol=1e-6)
+    np.testing.assert_allclose(
+        described.embeddings, bags.patches.astype(np.float64).mean(axis=1), atol=1e-6
+    )
+    np.testing.assert_array_equal(fitted.describe(bags).embeddings, described.embeddings)
+    assert not described.scores.any()
+
+
+# ---- what it is for ----
+
+
+@pytest.mark.parametrize("with_normals", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_images_are_grouped_by_their_flaws(method: Method, with_normals: bool) -> None:
+    normals = normal_bags() if with_normals else None
+    _, described, _ = fit_describer(flawed_bags(), normals, method)
+    assert same_partition(cut(ward_linkage(described.embeddings), 3), np.array(KINDS))
+
+
+@pytest.mark.parametrize("with_normals", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_permuting_images_permutes_the_rows_alone(method: Method, with_normals: bool) -> None:
+    bags = flawed_bags()
+    normals = normal_bags() if with_normals else None
+    order = np.random.default_rng(3).permutation(len(bags))
+    _, straight, _ = fit_describer(bags, normals, method)
+    _, permuted, _ = fit_describer(bags.take(order), normals, method)
+    np.testing.assert_allclose(permuted.scores, straight.scores[order], atol=1e-5)
+    np.testing.assert_allclose(permuted.weights, straight.weights[order], atol=1e-4)
+    np.testing.assert_allclose(permuted.embeddings, straight.embeddings[order], atol=1e-4)
+    groups = [cut(ward_linkage(one.embeddings), 3) for one in (straight, permuted)]
+    assert same_partition(groups[0][order], groups[1])
+
+
+def test_permuting_patches_changes_nothing_of_the_papers_embeddings() -> None:
+    bags = flawed_bags()
+    order = np.random.default_rng(4).permutation(bags.n_patches)
+    _, straight, _ = fit_describer(bags, None, resolve("paper"))
+    _, permuted, _ = fit_describer(Bags(bags.patches[:, order], bags.grid), None, resolve("paper"))
+    np.testing.assert_allclose(permuted.embeddings, straight.embeddings, atol=1e-4)
+    np.testing.assert_allclose(permuted.weights, straight.weights[:, order], atol=1e-4)
+
+
+@pytest.mark.parametrize("with_normals", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_bags_are_not_modified_and_runs_repeat(method: Method, with_normals: bool) -> None:
+    bags, normals = flawed_bags(), normal_bags() if with_normals else None
+    before = bags.patches.copy()
+    _, first, _ = fit_describer(bags, normals, method)
+    _, second, _ = fit_describer(bags, normals, method)
+    np.testing.assert_array_equal(bags.patches, before)
+    np.testing.assert_array_equal(first.embeddings, second.embeddings)
+
+
+@pytest.mark.parametrize("with_normals", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_patches_that_do_not_count_have_no_say(method: Method, with_normals: bool) -> None:
+    patches = flawed_patches(KINDS, n_patches=36)
+    valid = np.ones(patches.shape[:2], bool)
+    valid[:, 30:] = False
+    normals = normal_bags() if with_normals else None
+    described = []
+    for copied in (0, 7):  # whichever valid patch they hold a copy of
+        patches[:, 30:] = patches[:, [copied]]
+        _, one, _ = fit_describer(Bags(patches.copy(), (6, 6), valid), normals, method)
+        described.append(one)
+        assert not one.weights[:, 30:].any()
+        np.testing.assert_allclose(one.weights.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(described[0].embeddings, described[1].embeddings, atol=1e-5)
+
+
+def test_duplicates_and_two_images_stay_finite() -> None:
+    one = flawed_patches([1], n_patches=16)
+    for method in ("default", "paper"):
+        _, described, _ = fit_describer(
+            Bags(np.repeat(one, 4, axis=0), (4, 4)), None, resolve(method)
+        )
+        assert np.isfinite(described.embeddings).all()
+        np.testing.assert_allclose(np.ptp(described.embeddings, axis=0), 0, atol=1e-6)
+        _, two, _ = fit_describer(Bags(flawed_patches([1, 2]), (6, 6)), None, resolve(method))
+        assert np.isfinite(two.embeddings).all()
+
+
+# ---- new bags ----
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_bags_are_described_as_they_were(method: Method) -> None:
+    bags, normals = flawed_bags(), normal_bags()
+    fitted, described, _ = fit_describer(bags, normals, method)
+    again = fitted.describe(bags)
+    np.testing.assert_array_equal(again.scores, described.scores)
+    np.testing.assert_array_equal(again.weights, described.weights)
+    np.testing.assert_array_equal(again.embeddings, described.embeddings)
+    one = fitted.describe(bags.take([4]))
+    np.testing.assert_allclose(one.embeddings, described.embeddings[4:5], atol=1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_new_bags_lie_with_the_fitted_ones_of_their_kind(method: Method) -> None:
+    bags = flawed_bags()
+    new = Bags(flawed_patches(KINDS + KINDS)[20:], bags.grid)
+    bags = Bags(flawed_patches(KINDS + KINDS)[:20], bags.grid)
+    fitted, described, _ = fit_describer(bags, None, method)
+    placed = fitted.describe(new).embeddings
+    far = np.linalg.norm(placed[:, None] - described.embeddings[None], axis=2)
+    np.testing.assert_array_equal(np.array(KINDS)[far.argmin(axis=1)], KINDS)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_new_bags_are_searched_as_the_method_says(
+    monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    # Decided by size it would be the other way round.
+    monkeypatch.setattr(references, "EXACT_FLOP", 0.0 if exact else np.inf)
+    bags, normals = flawed_bags(), normal_bags()
+    fitted, _, how = fit_describer(bags, normals, Method(exact=exact))
+    assert ("exactly" in how) is exact
+    seen: list[bool | None] = []
+    compare = references.NormalReference.compare
+
+    def watched(self: references.NormalReference, *args: object, **options: object) -> object:
+        comparison = compare(self, *args, **options)  # type: ignore[arg-type]
+        seen.append("exactly" in comparison.how)
+        return comparison
+
+    monkeypatch.setattr(references.NormalReference, "compare", watched)
+    fitted.describe(bags)
+    assert seen == [exact]

@@ -1,0 +1,111 @@
+"""Whole jobs in processes of their own: the demo, and runs that are killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+import flawsort
+from plates import KINDS, MAIN, STALLING_MAIN, Cli, contents, run_code, start, write_plates
+
+needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
+
+
+@pytest.fixture
+def job(plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str | Path]:
+    """A cluster command with a cache of its own, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    write_plates(tmp_path / "parts", KINDS * 3)
+    return [
+        "cluster", "parts", "--normal", plates / "good", "-k", "2", "--image-size", "64",
+        "--cache", "cache", "-o", "run",
+    ]  # fmt: skip
+
+
+def kill_in(stage: str, job: list[str | Path]) -> None:
+    """Start a job and end it, with no chance to tidy up, once a stage is under way."""
+    with start(STALLING_MAIN, stage, *job) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        os.kill(process.pid, signal.SIGKILL)
+        assert line == "stalled\n", process.communicate(timeout=60)
+
+
+def results(folder: str) -> dict[str, bytes]:
+    """Every file of a run; of the manifest all but the timings."""
+    files = contents(Path(folder))
+    manifest = json.loads(files.pop("manifest.json"))
+    del manifest["timings"]
+    return {**files, "manifest.json": json.dumps(manifest).encode()}
+
+
+@needs_kill
+def test_kill_while_embedding(job: list[str | Path], cli: Cli) -> None:
+    kill_in("embedding", job)
+    assert not Path("run").exists()
+    kept = len(list(Path("cache").glob("*/*.bag")))
+    assert 0 < kept < 42
+    answer = cli(*job)
+    assert answer.code == 0
+    assert answer.err.splitlines()[0] == f"embedding: {kept} of 42"
+    assert not list(Path().glob(".run*"))
+    # What was computed before and after the kill is what one go would have given.
+    assert cli(*job, "-o", "again", "--no-cache").code == 0
+    assert results("again") == results("run")
+
+
+@needs_kill
+@pytest.mark.parametrize("existing", [False, True])
+def test_kill_while_scoring(job: list[str | Path], cli: Cli, existing: bool) -> None:
+    if existing:
+        assert cli(*job, "-k", "3").code == 0
+    before = contents(Path("run"))
+    kill_in("scoring", [*job, "--overwrite"])
+    assert contents(Path("run")) == before
+    assert Path("run").exists() == existing
+    assert not list(Path().glob(".run*"))
+    answer = cli(*job, "--overwrite")
+    assert answer.code == 0
+    assert answer.err.splitlines()[:2] == ["embedding: 42 of 42", "embedding normals: 10 of 10"]
+    assert set(flawsort.open_run("run").table["cluster"]) == {0, 1}
+    assert not list(Path().glob(".run*"))
+
+
+def test_damaged_cache_entries_are_computed_again(job: list[str | Path], cli: Cli) -> None:
+    assert cli(*job).code == 0
+    for bag in sorted(Path("cache").glob("*/*.bag"))[::2]:
+        content = bytearray(bag.read_bytes())
+        content[-1] ^= 1
+        bag.write_bytes(content)
+    answer = cli(*job, "-o", "again")
+    counts = re.findall(r"^embedding[a-z ]*: (\d+) of", answer.err, re.MULTILINE)
+    assert 0 < int(counts[0]) < 42
+    assert results("again") == results("run")
+
+
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = run_code(MAIN, "demo", "-o", "demo", "--json")
+    assert answer.code == 0, answer.err
+    told = json.loads(answer.out)
+    assert told["evaluation"].keys() == {"nmi", "ari", "f1", "purity", "true_k"}
+    assert told["evaluation"]["nmi"] > 0.9
+    assert told["evaluation"]["true_k"] == 6
+    assert told["clusters"]["chosen"] == "auto"
+    assert told["warnings"] == ["1 of the images is an exact copy of another."]
+    assert [entry["reason"][:9] for entry in told["set_aside"]] == ["truncated"]
+    assert told["report"] == str(Path("demo/run/report.html"))
+    page = Path(told["report"]).read_text("utf-8")
+    assert page.lower().startswith("<!doctype html>")
+    assert sorted(path.name for path in Path("demo").iterdir()) == [
+        "cache",
+        "good",
+        "parts",
+        "run",
+        "truth.csv",
+    ]

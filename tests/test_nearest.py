@@ -1,0 +1,330 @@
+"""The hot loop against plain loops in double precision."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bags import Array, naive_nearest, naive_peer_distances, unit_vectors
+from flawsort import nearest
+from flawsort.nearest import (
+    MeanOverNearestPeers,
+    MeanOverPeers,
+    build_lists,
+    distance,
+    expected_from_peers,
+    fold_peers,
+    fold_references,
+    nearest_in_bank,
+)
+
+# Dot products in single precision are good to about 1e-6, and so are squared distances; the
+# distances themselves are not where they are near 0.
+SQUARED = {"rtol": 0, "atol": 4e-6}
+# MeanOverNearestPeers keeps distances (at most 2) in half precision: 11 bits.
+HALVES = {"rtol": 0, "atol": 2 * 2**-11}
+
+
+def check_search(found: nearest.Nearest, queries: Array, bank: Array) -> None:
+    distances, index = naive_nearest(queries, bank)
+    assert found.distances.dtype == np.float32
+    np.testing.assert_allclose(found.distances**2, distances**2, **SQUARED)
+    np.testing.assert_array_equal(found.index, index)
+
+
+# ---- one bank ----
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize(("n", "n_bank"), [(1, 1), (1, 30), (30, 1), (8, 16), (13, 21), (3, 8)])
+def test_nearest_in_ragged_blocks(
+    monkeypatch: pytest.MonkeyPatch, n: int, n_bank: int, dtype: Any
+) -> None:
+    monkeypatch.setattr(nearest, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(nearest, "BANK_BLOCK", 8)
+    queries = unit_vectors(n, 7, seed=1, dtype=dtype)
+    bank = unit_vectors(n_bank, 7, seed=2, dtype=dtype)
+    check_search(nearest_in_bank(queries, bank), queries, bank)
+
+
+def test_nearest_in_blocks_of_the_real_size() -> None:
+    n, n_bank = nearest.BLOCK_ROWS + 3, nearest.BANK_BLOCK * 2 + 5
+    queries, bank = unit_vectors(n, 9, seed=3), unit_vectors(n_bank, 9, seed=4)
+    before = queries.copy(), bank.copy()
+    check_search(nearest_in_bank(queries, bank), queries, bank)
+    np.testing.assert_array_equal(queries, before[0])
+    np.testing.assert_array_equal(bank, before[1])
+
+
+def test_of_equally_near_patches_the_first_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest, "BANK_BLOCK", 4)
+    axes = np.eye(3, dtype=np.float32)
+    bank = axes[[1, 0, 0, 2, 1, 0, 2, 2, 2, 1]]  # ties within blocks of four and between them
+    found = nearest_in_bank(axes, bank)
+    np.testing.assert_array_equal(found.index, [1, 0, 3])
+    np.testing.assert_array_equal(found.distances, [0, 0, 0])
+
+
+def test_no_distance_is_nan_where_rounding_makes_a_cosine_larger_than_one() -> None:
+    np.testing.assert_array_equal(
+        distance(np.array([1.0000002, 1, -1, -np.inf], np.float32)), [0, 0, 2, np.inf]
+    )
+
+
+def test_the_search_reports_progress() -> None:
+    calls: list[tuple[str, int, int]] = []
+    queries = unit_vectors(nearest.BLOCK_ROWS + 1, 3)
+    nearest_in_bank(queries, queries[:5], progress=lambda *call: calls.append(call))
+    assert calls == [("scoring", 1, 2), ("scoring", 2, 2)]
+
+
+def test_a_permuted_bank_gives_the_same_neighbours() -> None:
+    queries, bank = unit_vectors(20, 5, seed=5), unit_vectors(60, 5, seed=6)
+    order = np.random.default_rng(0).permutation(60)
+    straight, permuted = nearest_in_bank(queries, bank), nearest_in_bank(queries, bank[order])
+    np.testing.assert_array_equal(order[permuted.index], straight.index)
+    np.testing.assert_allclose(permuted.distances, straight.distances, atol=1e-5)
+
+
+# ---- inverted lists ----
+
+
+def clustered(n: int, n_clusters: int, *, seed: int) -> Array:
+    centres = unit_vectors(n_clusters, 16, seed=0)
+    rng = np.random.default_rng(seed)
+    values = centres[rng.integers(n_clusters, size=n)] + 0.15 * rng.standard_normal((n, 16))
+    return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("n_bank", [1, 2, 30, 700])
+def test_lists_hold_the_bank_once(n_bank: int) -> None:
+    bank = unit_vectors(n_bank, 5)
+    lists = build_lists(bank)
+    np.testing.assert_array_equal(np.sort(lists.order), np.arange(n_bank))
+    np.testing.assert_array_equal(lists.patches, bank[lists.order])
+    assert len(lists.offsets) == len(lists.centres) + 1
+    assert lists.offsets[0] == 0
+    assert lists.offsets[-1] == n_bank
+    assert (np.diff(lists.offsets) > 0).all()
+    np.testing.assert_allclose(np.linalg.norm(lists.centres, axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("n_bank", [1, 5, 400])
+def test_probing_every_list_is_exact(
+    monkeypatch: pytest.MonkeyPatch, n_bank: int, dtype: Any
+) -> None:
+    monkeypatch.setattr(nearest, "QUERIES_AT_ONCE", 32)
+    queries = unit_vectors(75, 6, seed=1, dtype=dtype)
+    bank = unit_vectors(n_bank, 6, seed=2, dtype=dtype)
+    lists = build_lists(bank)
+    check_search(lists.search(queries, probes=len(lists.centres)), queries, bank)
+    check_search(lists.search(queries, probes=10_000), queries, bank)
+
+
+def test_sixteen_probes_find_nearly_every_neighbour() -> None:
+    bank, queries = clustered(3000, 60, seed=1), clustered(300, 60, seed=2)
+    lists = build_lists(bank)
+    assert len(lists.centres) > 4 * nearest.PROBES
+    _, index = naive_nearest(queries, bank)
+    found = lists.search(queries)
+    assert (found.index == index).mean() > 0.97
+    # What is found is a patch of the bank at that distance, if not always the nearest one.
+    similar = (queries * bank[found.index]).sum(axis=1)
+    np.testing.assert_allclose(found.distances, distance(similar), atol=1e-3)
+    again = build_lists(bank).search(queries)
+    np.testing.assert_array_equal(again.index, found.index)
+
+
+def test_few_probes_find_less_than_many() -> None:
+    bank, queries = unit_vectors(1500, 16, seed=1), unit_vectors(200, 16, seed=2)
+    _, index = naive_nearest(queries, bank)
+    lists = build_lists(bank)
+    recalls = [
+        (lists.search(queries, probes=probes).index == index).mean() for probes in (1, 8, 64)
+    ]
+    assert recalls[0] < recalls[1] < recalls[2]
+
+
+def test_a_querys_own_image_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest, "QUERIES_AT_ONCE", 33)
+    bank = unit_vectors(200, 6, seed=3)
+    owner = np.arange(200) % 5
+    lists = build_lists(bank)
+    found = lists.search(bank, probes=10_000, not_from=(owner, owner))
+    for image in range(5):
+        rows, others = owner == image, np.flatnonzero(owner != image)
+        distances, index = naive_nearest(bank[rows], bank[others])
+        np.testing.assert_array_equal(found.index[rows], others[index])
+        np.testing.assert_allclose(found.distances[rows] ** 2, distances**2, **SQUARED)
+
+
+def test_nothing_but_the_own_image_is_infinitely_far() -> None:
+    bank = unit_vectors(20, 4)
+    found = build_lists(bank).search(bank[:3], not_from=(np.zeros(3, int), np.zeros(20, int)))
+    assert np.isinf(found.distances).all()
+
+
+# ---- peers ----
+
+
+def naive_scores(patches: Array, peers: list[int], count: int | None) -> Array:
+    """The mean over all peers but oneself, or over the `count` nearest ones."""
+    rows = []
+    for image, bag in enumerate(patches):
+        far = naive_peer_distances(bag, patches[[j for j in peers if j != image]])
+        rows.append(np.sort(far, axis=0)[:count].mean(axis=0))
+    return np.array(rows)
+
+
+CASES = [
+    pytest.param(2, [0, 1], id="two images"),
+    pytest.param(5, [0, 1, 2, 3, 4], id="odd, all peers"),
+    pytest.param(6, [0, 1, 2, 3, 4, 5], id="even, all peers"),
+    pytest.param(7, [1, 4, 6], id="a sample of peers"),
+    pytest.param(4, [2, 3], id="two peers"),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize(("n", "peers"), CASES)
+def test_mean_over_peers(
+    monkeypatch: pytest.MonkeyPatch, n: int, peers: list[int], dtype: Any
+) -> None:
+    monkeypatch.setattr(nearest, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(nearest, "STRIPE", 2)
+    patches = unit_vectors(n, 6, 4, seed=n, dtype=dtype)
+    before = patches.copy()
+    scores = fold_peers(patches, np.array(peers), MeanOverPeers(n, 6))
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, naive_scores(patches, peers, None), atol=1e-4)
+    np.testing.assert_array_equal(patches, before)
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+@pytest.mark.parametrize(("n", "peers"), CASES)
+def test_mean_over_the_nearest_peers(n: int, peers: list[int], count: int) -> None:
+    patches = unit_vectors(n, 6, 4, seed=n)
+    scores = fold_peers(patches, np.array(peers), MeanOverNearestPeers(n, 6, count))
+    np.testing.assert_allclose(scores, naive_scores(patches, peers, count), **HALVES)
+
+
+@given(n_peers=st.integers(0, 90), count=st.integers(1, 50), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_larger_distances_are_sorted_out(n_peers: int, count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    # Values that half precision holds exactly, with many ties.
+    distances = rng.integers(0, 64, (n_peers, 2, 5)) / np.float32(32)
+    statistic = MeanOverNearestPeers(3, 5, count)
+    for both in distances:
+        statistic.add(0, both[0])
+        statistic.add(2, both[1])
+    result = statistic.result()
+    np.testing.assert_array_equal(result[1], 0)  # nobody was its peer
+    if n_peers:
+        expected = np.sort(distances, axis=0)[:count].mean(axis=0)
+        np.testing.assert_allclose(result[[0, 2]], expected, rtol=1e-6)
+    else:
+        np.testing.assert_array_equal(result, 0)
+
+
+def test_more_peers_than_there_is_room_for() -> None:
+    n = MeanOverNearestPeers.ROOM + 8
+    patches = unit_vectors(n, 3, 3, seed=9)
+    scores = fold_peers(patches, np.arange(n), MeanOverNearestPeers(n, 3, 2))
+    np.testing.assert_allclose(scores, naive_scores(patches, list(range(n)), 2), **HALVES)
+
+
+@pytest.mark.parametrize("stripe", [1, 3, 100])
+@pytest.mark.parametrize(("n", "peers"), CASES)
+def test_every_pair_is_multiplied_once(
+    monkeypatch: pytest.MonkeyPatch, n: int, peers: list[int], stripe: int
+) -> None:
+    monkeypatch.setattr(nearest, "STRIPE", stripe)
+    patches = unit_vectors(n, 4, 3, seed=1)
+    row_of = {bag.tobytes(): row for row, bag in enumerate(patches)}
+    compared: list[frozenset[int]] = []
+    compare = nearest._compare_bags
+
+    def counted(first: Array, second: Array) -> tuple[Array, Array]:
+        compared.append(frozenset([row_of[first.tobytes()], row_of[second.tobytes()]]))
+        return compare(first, second)
+
+    monkeypatch.setattr(nearest, "_compare_bags", counted)
+    calls: list[tuple[str, int, int]] = []
+    fold_peers(
+        patches, np.array(peers), MeanOverPeers(n, 4), progress=lambda *call: calls.append(call)
+    )
+    wanted = {frozenset([i, j]) for i in range(n) for j in peers if i != j}
+    assert Counter(compared) == Counter(wanted)
+    assert calls[-1] == ("scoring", len(wanted), len(wanted))
+
+
+def test_distances_between_bags_are_the_same_from_both_sides() -> None:
+    first, second = unit_vectors(7, 5, seed=1), unit_vectors(9, 5, seed=2)
+    there, back = nearest._compare_bags(first, second), nearest._compare_bags(second, first)
+    np.testing.assert_allclose(there[0], back[1], atol=1e-6)
+    np.testing.assert_allclose(there[1], back[0], atol=1e-6)
+    itself = nearest._compare_bags(first, first)
+    np.testing.assert_allclose(itself, 0, atol=1e-3)
+
+
+def test_permuting_images_permutes_scores_and_permuting_patches_their_columns() -> None:
+    patches = unit_vectors(6, 8, 4, seed=3)
+    rng = np.random.default_rng(0)
+    images, columns = rng.permutation(6), rng.permutation(8)
+    straight = fold_peers(patches, np.arange(6), MeanOverPeers(6, 8))
+    moved = fold_peers(patches[images][:, columns], np.arange(6), MeanOverPeers(6, 8))
+    np.testing.assert_allclose(moved, straight[images][:, columns], atol=1e-5)
+
+
+def test_duplicates_are_at_no_distance() -> None:
+    one = unit_vectors(1, 5, 4)
+    scores = fold_peers(np.repeat(one, 3, axis=0), np.arange(3), MeanOverPeers(3, 5))
+    np.testing.assert_allclose(scores, 0, atol=1e-3)
+
+
+@pytest.mark.parametrize("count", [None, 2])
+def test_references_that_the_images_are_not_among(count: int | None) -> None:
+    patches, references = unit_vectors(3, 6, 4, seed=1), unit_vectors(5, 6, 4, seed=2)
+    statistic = MeanOverPeers(3, 6) if count is None else MeanOverNearestPeers(3, 6, count)
+    calls: list[tuple[str, int, int]] = []
+    scores = fold_references(
+        patches, references, statistic, progress=lambda *call: calls.append(call)
+    )
+    for image, bag in enumerate(patches):
+        far = naive_peer_distances(bag, references)
+        expected = np.sort(far, axis=0)[:count].mean(axis=0)
+        np.testing.assert_allclose(scores[image], expected, **HALVES)
+    assert calls[-1] == ("scoring", 3, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_expected_is_the_mean_of_the_nearest_patch_of_each_reference(dtype: Any) -> None:
+    patches = unit_vectors(4, 6, 5, seed=1, dtype=dtype)
+    references = patches[[3, 1]]
+    own = np.array([-1, 1, -1, 0])
+    chosen = np.array([[0, 5], [2, 2], [3, 1], [4, 0]])
+    expected = expected_from_peers(patches, chosen, references, own)
+    assert expected.shape == (4, 2, 5)
+    for image in range(4):
+        for place, patch in enumerate(chosen[image]):
+            found = []
+            for row, reference in enumerate(references):
+                if row != own[image]:
+                    _, index = naive_nearest(patches[image, [patch]], reference)
+                    found.append(reference[index[0]].astype(np.float64))
+            np.testing.assert_allclose(
+                expected[image, place], np.mean(found, axis=0), rtol=1e-5, atol=1e-6
+            )
+
+
+def test_nothing_is_expected_where_nobody_is_left_to_ask() -> None:
+    patches = unit_vectors(1, 3, 4)
+    expected = expected_from_peers(patches, np.array([[0, 1]]), patches, np.array([0]))
+    np.testing.assert_array_equal(expected, np.zeros((1, 2, 4)))

@@ -1,0 +1,191 @@
+"""What patches are compared with: normal images and peers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bags import Array, naive_nearest, naive_peer_distances, unit_vectors
+from flawsort import references
+from flawsort.records import Bags
+from flawsort.references import NormalReference, PeerReference, compare_with_peers
+
+
+def made_bags(n_images: int, *, seed: int = 0, valid: Array | None = None) -> Bags:
+    patches = unit_vectors(n_images, 6, 5, seed=seed, dtype=np.float16)
+    if valid is not None:
+        for bag, inside in zip(patches, valid, strict=True):
+            bag[~inside] = bag[np.argmax(inside)]
+    return Bags(patches, (2, 3), valid)
+
+
+def some_valid(n_images: int) -> Array:
+    valid = np.random.default_rng(4).random((n_images, 6)) > 0.4
+    valid[:, 2] = True
+    return valid
+
+
+# ---- normals ----
+
+
+@pytest.mark.parametrize("exact", [True, None])
+def test_scores_are_distances_to_the_nearest_normal_patch(exact: bool | None) -> None:
+    bags, normals = made_bags(4), made_bags(3, seed=1)
+    comparison = NormalReference.from_bags(normals).compare(bags, exact=exact)
+    bank = normals.patches.reshape(-1, 5)
+    distances, index = naive_nearest(bags.patches.reshape(-1, 5), bank)
+    np.testing.assert_allclose(comparison.scores, distances.reshape(4, 6), atol=1e-4)
+    chosen = np.array([[0, 5], [1, 1], [3, 2], [4, 0]])
+    expected = comparison.expected(chosen)
+    assert expected.dtype == np.float32
+    for image in range(4):
+        for place, patch in enumerate(chosen[image]):
+            np.testing.assert_array_equal(
+                expected[image, place], bank[index.reshape(4, 6)[image, patch]]
+            )
+    assert comparison.how == "nearest of 18 normal patches, searched exactly"
+
+
+def test_beyond_the_limit_the_search_goes_through_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "EXACT_FLOP", 0.0)
+    reference = NormalReference.from_bags(made_bags(3, seed=1))
+    bags = made_bags(4)
+    comparison = reference.compare(bags)
+    assert comparison.how == "nearest of 18 normal patches, searched in inverted lists, 16 probes"
+    # So few patches make ten lists, all of which are probed.
+    exact = reference.compare(bags, exact=True)
+    assert "exactly" in exact.how
+    np.testing.assert_allclose(comparison.scores, exact.scores, atol=1e-4)
+    assert "lists" in reference.compare(bags, exact=False).how
+
+
+def test_the_bank_leaves_out_what_is_not_valid() -> None:
+    valid = some_valid(3)
+    normals = made_bags(3, valid=valid)
+    bank = NormalReference.from_bags(normals).bank
+    np.testing.assert_array_equal(bank, normals.patches[valid])
+
+
+def test_a_large_bank_is_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "BANK_BYTES", 10 * 5 * 2 + 3)
+    normals = made_bags(4)
+    bank = NormalReference.from_bags(normals, random_state=3).bank
+    assert len(bank) == 10
+    rows = {patch.tobytes() for patch in normals.patches.reshape(-1, 5)}
+    assert len({patch.tobytes() for patch in bank} & rows) == 10
+    again = NormalReference.from_bags(normals, random_state=3).bank
+    np.testing.assert_array_equal(bank, again)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_normals_are_scored_among_the_other_normals(masked: bool) -> None:
+    n = references.MIN_CALIBRATION + 1
+    valid = some_valid(n) if masked else None
+    normals = made_bags(n, seed=2, valid=valid)
+    reference = NormalReference.from_bags(normals)
+    # Of the 22 or fewer lists only 16 are probed: probe all, to be exact.
+    assert len(reference.lists.centres) <= 22
+    scores = reference.scores_of_normals(normals)
+    assert scores is not None
+    assert scores.shape == (n, 6)
+    for image in range(n):
+        others = [i for i in range(n) if i != image]
+        bank = normals.patches[others]
+        bank = bank.reshape(-1, 5) if valid is None else bank[valid[others]]
+        distances, _ = naive_nearest(normals.patches[image], bank)
+        inside = np.ones(6, bool) if valid is None else valid[image]
+        assert np.isnan(scores[image][~inside]).all()
+        close = np.isclose(scores[image][inside], distances[inside], atol=1e-4)
+        assert (scores[image][inside] >= distances[inside] - 1e-4).all()
+        assert close.mean() > 0.6
+
+
+def test_many_normals_are_scored_by_a_sample_and_few_not_at_all() -> None:
+    many = made_bags(references.CALIBRATION_IMAGES + 5)
+    scores = NormalReference.from_bags(many).scores_of_normals(many)
+    assert scores is not None
+    assert scores.shape == (references.CALIBRATION_IMAGES, 6)
+    few = made_bags(references.MIN_CALIBRATION - 1)
+    assert NormalReference.from_bags(few).scores_of_normals(few) is None
+
+
+# ---- peers ----
+
+
+def naive_scores(bags: Bags, peers: list[int], count: int | None = None) -> Array:
+    rows = []
+    for image, bag in enumerate(bags.patches):
+        far = naive_peer_distances(bag, bags.patches[[j for j in peers if j != image]])
+        rows.append(np.sort(far, axis=0)[:count].mean(axis=0))
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("n_peers", [None, "all", 100])
+def test_all_the_others_are_peers(n_peers: object) -> None:
+    bags = made_bags(7)
+    comparison, reference = compare_with_peers(bags, n_peers=n_peers)  # type: ignore[arg-type]
+    np.testing.assert_allclose(comparison.scores, naive_scores(bags, list(range(7))), atol=1e-4)
+    assert comparison.how == "all the other images as peers"
+    np.testing.assert_array_equal(reference.peers, bags.patches)
+
+
+def test_the_nearest_share_of_the_peers() -> None:
+    bags = made_bags(7)
+    comparison, _ = compare_with_peers(bags, nearest_share=0.36)  # of six: two
+    expected = naive_scores(bags, list(range(7)), 2)
+    np.testing.assert_allclose(comparison.scores, expected, atol=2e-3)
+    at_least_one, _ = compare_with_peers(bags, nearest_share=0.01)
+    expected = naive_scores(bags, list(range(7)), 1)
+    np.testing.assert_allclose(at_least_one.scores, expected, atol=2e-3)
+
+
+def test_a_sample_of_peers() -> None:
+    bags = made_bags(9)
+    comparison, reference = compare_with_peers(bags, n_peers=3, random_state=5)
+    assert comparison.how == "a sample of 3 of 9 images as peers (Eq. 7)"
+    peers = [
+        row for row in range(9) if any((bags.patches[row] == one).all() for one in reference.peers)
+    ]
+    assert len(peers) == len(reference.peers) == 3
+    np.testing.assert_allclose(comparison.scores, naive_scores(bags, peers), atol=1e-4)
+    other, _ = compare_with_peers(bags, n_peers=3, random_state=6)
+    assert not np.allclose(other.scores, comparison.scores)
+
+
+def test_many_images_are_compared_with_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "ALL_PEERS_LIMIT", 6)
+    monkeypatch.setattr(references, "SAMPLED_PEERS", 4)
+    comparison, _ = compare_with_peers(made_bags(7))
+    assert comparison.how == "a sample of 4 of 7 images as peers (Eq. 7)"
+    everybody, _ = compare_with_peers(made_bags(7), n_peers="all")
+    assert everybody.how == "all the other images as peers"
+
+
+def test_what_peers_expect_leaves_the_image_itself_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "STORED_PEERS", 4)
+    bags = made_bags(7)
+    comparison, reference = compare_with_peers(bags)
+    assert len(reference.peers) == 4
+    chosen = np.tile(np.arange(6), (7, 1))
+    expected = comparison.expected(chosen)
+    for image, bag in enumerate(bags.patches):
+        others = [peer for peer in reference.peers if not (peer == bag).all()]
+        assert len(others) in (3, 4)
+        nearest = [peer[naive_nearest(bag, peer)[1]].astype(np.float64) for peer in others]
+        np.testing.assert_allclose(expected[image], np.mean(nearest, axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize(("share", "count"), [(1.0, None), (0.4, 2)])
+def test_new_images_against_stored_peers(share: float, count: int | None) -> None:
+    peers, bags = made_bags(5, seed=1), made_bags(3, seed=2)
+    comparison = PeerReference(peers.patches, share).compare(bags)
+    assert comparison.how == "5 images of the run as peers"
+    for image, bag in enumerate(bags.patches):
+        far = np.sort(naive_peer_distances(bag, peers.patches), axis=0)[:count]
+        np.testing.assert_allclose(comparison.scores[image], far.mean(axis=0), atol=2e-3)
+    expected = comparison.expected(np.zeros((3, 1), int))
+    for image, bag in enumerate(bags.patches):
+        nearest = [peer[naive_nearest(bag[:1], peer)[1][0]] for peer in peers.patches]
+        np.testing.assert_allclose(
+            expected[image, 0], np.mean(np.array(nearest, np.float64), axis=0), atol=1e-5
+        )

@@ -1,0 +1,159 @@
+"""The table and the map that people read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bags import blobs
+from flawsort import summary
+from flawsort.cluster import Placement, centres, place
+from flawsort.records import ImageSet
+from flawsort.summary import image_flags, images_table, two_dimensional_layout, typicality
+
+
+def image_set(digests: str) -> ImageSet:
+    names = tuple(f"{i}.png" for i in range(len(digests)))
+    return ImageSet(names, tuple(Path(name) for name in names), tuple(digests))
+
+
+# ---- typicality ----
+
+
+def test_typicality_falls_evenly_from_the_nearest_to_the_farthest() -> None:
+    distance = np.array([0.3, 5.0, 0.1, 4.0, 0.2, 0.4])
+    labels = np.array([0, 1, 0, 1, 0, 0])
+    found = typicality(distance, labels)
+    np.testing.assert_allclose(found, [0.5, 0.5, 1.0, 1.0, 0.75, 0.25])
+
+
+def test_of_equally_near_images_the_first_is_the_more_typical() -> None:
+    np.testing.assert_allclose(typicality(np.zeros(4), np.zeros(4, int)), [1, 0.75, 0.5, 0.25])
+    np.testing.assert_array_equal(typicality(np.array([7.0]), np.array([0])), [1])
+
+
+# ---- flags and the table ----
+
+
+def test_flags() -> None:
+    placed = Placement(
+        distance=np.array([1.0, 0.95, 0.0, 2.0, 0.89]),
+        runner_up=np.array([1, 1, 0, 0, 0]),
+        runner_up_distance=np.array([2.0, 1.0, 0.0, 1.0, 1.0]),
+    )
+    heat = np.array([0.9, 0.9, 0.9, 0.9, 0.1])
+    assert image_flags(image_set("abcda"), placed, heat, 0.5) == [
+        ["duplicate"],
+        ["borderline"],
+        ["borderline"],  # in the middle of two equal centres
+        ["borderline"],  # nearer to the other one
+        ["duplicate", "looks-normal"],
+    ]
+
+
+def test_a_single_group_has_nothing_on_its_border() -> None:
+    placed = Placement(np.array([0.0, 3.0]), np.array([-1, -1]), np.array([np.inf, np.inf]))
+    assert image_flags(image_set("ab"), placed, np.ones(2), 0.5) == [[], []]
+
+
+def test_the_table_has_one_plain_value_an_image() -> None:
+    embeddings, labels = blobs([3, 2]), np.array([0, 0, 0, 1, 1])
+    placed = place(embeddings, labels, centres(embeddings, labels))
+    images = image_set("abcde")
+    images = ImageSet(
+        images.names, (*images.sources[:4], np.zeros((2, 2), np.uint8)), images.digests
+    )
+    flags = [["duplicate", "borderline"], [], [], [], ["looks-normal"]]
+    table = images_table(images, labels, np.arange(5, dtype=np.float32), placed, flags)
+    assert json.loads(json.dumps(table)) == table
+    assert {len(column) for column in table.values()} == {5}
+    assert table["name"] == list(images.names)
+    assert table["path"][0] == (Path.cwd() / "0.png").as_posix()
+    assert table["path"][4] == ""
+    assert table["sha256"] == list("abcde")
+    assert table["cluster"] == [0, 0, 0, 1, 1]
+    assert table["score"] == [0, 1, 2, 3, 4]
+    assert table["runner_up"] == [1, 1, 1, 0, 0]
+    assert table["flags"] == ["duplicate;borderline", "", "", "", "looks-normal"]
+    assert table["typicality"] == typicality(placed.distance, labels).tolist()
+
+
+def test_a_runner_up_that_is_not_there_is_at_distance_zero() -> None:
+    placed = Placement(np.array([1.0]), np.array([-1]), np.array([np.inf]))
+    table = images_table(image_set("a"), np.array([0]), np.ones(1), placed, [[]])
+    assert table["runner_up"] == [-1]
+    assert table["runner_up_distance"] == [0.0]
+
+
+# ---- the map ----
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 20])
+@pytest.mark.parametrize("kind", ["different", "identical", "all but one identical", "on a line"])
+def test_maps_of_any_size_are_within_bounds(n: int, kind: str) -> None:
+    embeddings = {
+        "different": np.random.default_rng(0).standard_normal((n, 5)),
+        "identical": np.ones((n, 5)),
+        "all but one identical": np.eye(n, 5) * (np.arange(n) == 0)[:, None],
+        "on a line": np.arange(n, dtype=np.float64)[:, None],
+    }[kind]
+    before = embeddings.copy()
+    layout = two_dimensional_layout(embeddings)
+    assert layout.shape == (n, 2)
+    assert layout.dtype == np.float32
+    assert np.isfinite(layout).all()
+    assert layout.min() >= 0
+    assert layout.max() <= 1
+    if kind == "different" and n > 2:
+        np.testing.assert_array_equal(layout.min(axis=0), 0)
+        np.testing.assert_array_equal(layout.max(axis=0), 1)
+    np.testing.assert_array_equal(embeddings, before)
+
+
+def neighbours_agree(layout: np.ndarray, labels: np.ndarray) -> float:
+    """The share of points whose nearest other point belongs to the same blob."""
+    far = np.linalg.norm(layout[:, None] - layout[None], axis=2)
+    np.fill_diagonal(far, np.inf)
+    return float((labels[far.argmin(axis=1)] == labels).mean())
+
+
+def test_images_that_are_alike_lie_near_each_other() -> None:
+    layout = two_dimensional_layout(blobs([15, 15, 15]))
+    assert neighbours_agree(layout, np.repeat([0, 1, 2], 15)) == 1
+
+
+def test_the_map_is_the_same_each_time() -> None:
+    embeddings = blobs([12, 12])
+    first, second = two_dimensional_layout(embeddings), two_dimensional_layout(embeddings)
+    np.testing.assert_array_equal(first, second)
+
+
+def test_beyond_the_limit_images_lie_beside_their_nearest_landmarks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(summary, "LAYOUT_LIMIT", 24)
+    embeddings = blobs([30, 30, 30])
+    embeddings[-1] = embeddings[-2]
+    layout = two_dimensional_layout(embeddings)
+    assert np.isfinite(layout).all()
+    assert layout.min() >= 0
+    assert layout.max() <= 1
+    assert neighbours_agree(layout, np.repeat([0, 1, 2], 30)) == 1
+    np.testing.assert_array_equal(layout, two_dimensional_layout(embeddings))
+
+
+def test_places_beside_landmarks_against_loops() -> None:
+    rng = np.random.default_rng(0)
+    values, points = rng.standard_normal((9, 3)), rng.random((5, 2))
+    landmarks, others = np.array([0, 2, 4, 6, 8]), np.array([1, 3, 5, 7])
+    found = summary._beside_landmarks(values, landmarks, others, points)
+    for place_found, row in zip(found, others, strict=True):
+        far = sorted(
+            (float(np.linalg.norm(values[row] - values[m])), i) for i, m in enumerate(landmarks)
+        )
+        total = sum(1 / distance for distance, _ in far[:3])
+        expected = sum(points[i] / distance for distance, i in far[:3]) / total
+        np.testing.assert_allclose(place_found, expected, rtol=1e-6)
