@@ -93,6 +93,13 @@ def test_list_file(tree: Tree) -> None:
     assert reasons(images) == {"gone.png": "does not exist", "sub": "is a folder"}
 
 
+def test_absolute_list_gives_names_below_the_common_folder(tree: Tree) -> None:
+    root = tree("lists/x.png", "shots/a/one.png", "shots/b/two.png")
+    paths = [root / "shots/a/one.png", root / "shots/b/two.png"]
+    (root / "all.txt").write_text("\n".join(str(path) for path in paths), encoding="utf-8")
+    assert find_images(root / "all.txt").names == ("a/one.png", "b/two.png")
+
+
 def test_single_file_is_taken_whatever_its_suffix(tree: Tree) -> None:
     root = tree("scan.raw", ".hidden.png")
     assert find_images([root / "scan.raw", root / ".hidden.png"]).names == (

@@ -76,7 +76,8 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
     A cut is convincing when the next merge would be much more costly than the last (gap), and
     when a random part of the images would have been cut alike (stability). Gaps shrink as groups
     get small, so they count in proportion to k, up to EVEN_CHANCE groups. All cuts that come
-    close to the best are plausible; advised is the middle one, and the range says the rest.
+    close to the best are plausible; advised is the middle one (of two, the better), and the range
+    says the rest.
     """
     n = len(embeddings)
     ks = np.arange(2, min(MAX_ADVISED, n - 1) + 1)
@@ -90,7 +91,8 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
     plausible = ks[scores >= PLAUSIBLE * scores.max()]
     low, high = int(plausible[0]), int(plausible[-1])
     alike = not scores.max() > 0  # nothing tells the images apart: the fewest groups then
-    k = low if alike else int(plausible[len(plausible) // 2])
+    middle = plausible[(len(plausible) - 1) // 2 : len(plausible) // 2 + 1]
+    k = low if alike else int(middle[scores[middle - 2].argmax()])
     ambiguous = alike or high > 2 * low or float(stable[k - 2]) < MIN_STABILITY
     candidates = tuple(
         Candidate(int(ks[i]), float(stable[i]), float(gaps[i]), float(scores[i]))

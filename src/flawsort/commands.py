@@ -63,7 +63,10 @@ def cluster_images(
     evaluation = None
     if labels is not None:
         known = dict(zip(images.names, labels, strict=True))
-        evaluation = _evaluate(run, [known[name] for name in run.table["name"]])
+        try:
+            evaluation = _evaluate(run, [known[name] for name in run.table["name"]])
+        except InputError as error:  # the groups are there: a truth for none of them loses nothing
+            run.manifest["warnings"].append(f"Not evaluated: {error}")
     extra = {REPORT: render_report(run, evaluation)}
     if evaluation is not None:
         extra[EVALUATION] = json.dumps(evaluation, indent=2) + "\n"

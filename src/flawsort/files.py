@@ -39,7 +39,8 @@ def find_images(sources: str | Path | Sequence[str | Path], *, glob: str | None 
     suffix. A file that cannot be used is set aside with a reason.
 
     Names: the path below the folder, or below the fixed part of the pattern; the path as written
-    in a list; the file name of a single file. Where two sources give the same name to two files,
+    in a list, or below the common folder where all paths of the list are absolute; the file name
+    of a single file. Where two sources give the same name to two files,
     all names of these sources get the source's folder in front, and if that is not enough they
     become the full paths as given.
     """
@@ -176,8 +177,20 @@ def _from_list(path: Path) -> _Origin:
             f"The list '{shown(path)}' names no images. Write one path a line, absolute or "
             "relative to the list's folder."
         )
+    if all(entry.is_absolute() for entry in written):
+        try:
+            return _below_common_folder(written)
+        except ValueError:  # on several drives: there is no common folder
+            pass
     return _Origin(
         path.parent, tuple(_File(path.parent / entry, entry.as_posix()) for entry in written)
+    )
+
+
+def _below_common_folder(paths: list[Path]) -> _Origin:
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    return _Origin(
+        folder, tuple(_File(path, path.relative_to(folder).as_posix()) for path in paths)
     )
 
 

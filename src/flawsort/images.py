@@ -226,6 +226,11 @@ def _fitted(
     try:
         planes = raster.planes(view.window)
         box, mask = _region(view, planes[0].size)
+        if box != (0, 0, *planes[0].size):
+            # Cut out first: a resizing filter would look past the edges of a box.
+            planes = [plane.crop(box) for plane in planes]
+            mask = None if mask is None else mask.crop(box)
+            box = (0, 0, *planes[0].size)
         if canvas is None:
             canvas = _scaled(box[3] - box[1], box[2] - box[0], long_side)
         return _placed(planes, mask, box, view.fit, canvas)
