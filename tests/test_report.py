@@ -240,10 +240,11 @@ def test_tables_and_tiles_show_the_evaluation() -> None:
     words = Page(render_report(run, make_evaluation(run))).words()
     for text in ("0.912", "0.800", "Left out: mixed<i>", "17", "Apache-2.0", "c0ffee", "copy.png"):
         assert text in words
-    assert "taken from the truth labels" not in words
-    run.manifest["clusters"]["chosen"] = "true k"
-    words = Page(render_report(run, make_evaluation(run))).words()
-    assert "The number of groups was taken from the truth labels" in words
+    assert "given is the true number of kinds" not in words
+    run.manifest["clusters"]["chosen"] = "given"
+    known = make_evaluation(run) | {"true_k": run.manifest["clusters"]["n_clusters"]}
+    words = Page(render_report(run, known)).words()
+    assert "The number of groups given is the true number of kinds" in words
     assert "Against the truth" not in Page(render_report(run)).words()
 
 
@@ -254,7 +255,7 @@ def test_tables_and_tiles_show_the_evaluation() -> None:
         ({"chosen": "given", "advice": advice(6)}, "sure", "for 4 groups. The images suggest 6"),
         ({"chosen": "given", "advice": advice(4)}, "sure", "The images suggest 4 groups too"),
         ({"chosen": "auto", "advice": advice(4) | {"ambiguous": True}}, "unsure", "do not settle"),
-        ({"chosen": "true k", "advice": None}, "none", "4 groups is the true number of kinds"),
+        ({"chosen": "given", "advice": None}, "none", "You asked for 4 groups. No advice"),
         ({}, "none", "No advice"),
     ],
 )  # fmt: skip

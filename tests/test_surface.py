@@ -19,7 +19,7 @@ HEAVY = ("torch", "onnxruntime", "sklearn", "scipy", "PIL", "arro3", "jinja2")
 COMMANDS = ("cluster", "assign", "evaluate", "report", "backbones", "demo")
 # A module imports only modules above it. Imports inside functions, which run later, are free.
 ORDER = (
-    "errors", "records", "threads", "files", "raster", "images", "datasets",
+    "errors", "records", "threads", "files", "inputs", "raster", "images", "datasets",
     "backbones.protocol", "backbones.catalogue", "backbones.onnx", "backbones.patches", "backbones",
     "cache", "embed", "nearest", "references", "weights", "pooling", "presets", "describe",
     "cluster", "advice", "assign", "metrics", "heatmaps", "pipeline",

@@ -7,11 +7,13 @@ computed again.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import struct
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +89,13 @@ class BagCache:
             _remove(temporary)
 
     def prune(self) -> None:
-        """Remove the least recently used bags until the rest fits the limit."""
+        """Remove the least recently used bags until the rest fits the limit, and what processes
+        left that were killed while they wrote."""
+        yesterday = time.time() - 86_400
+        for path in self._folder.glob("*/.*.bag.*"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < yesterday:
+                    path.unlink()
         try:
             found = [(path, path.stat()) for path in self._folder.glob("*/*.bag")]
         except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,15 @@ def cluster_images(
     parameters: dict[str, Any],
 ) -> tuple[Run, dict[str, Any] | None]:
     """The main job: find, embed, score, group, save with a report."""
+    start = time.perf_counter()
     model = AnomalyClusterer(**parameters)
     prepare_output(output, overwrite=overwrite)
     images = find_images(sources, glob=glob)
     normals = find_images(normal, glob=glob) if normal else None
     labels = None if truth is None else read_truth(truth, images)
+    found = time.perf_counter()
     model.fit(images, normal=normals)
+    fitted = time.perf_counter()
     run = make_run(model)
     evaluation = None
     if labels is not None:
@@ -68,6 +72,10 @@ def cluster_images(
         except InputError as error:  # the groups are there: a truth for none of them loses nothing
             run.manifest["warnings"].append(f"Not evaluated: {error}")
     extra = {REPORT: render_report(run, evaluation)}
+    timings = run.manifest["timings"]
+    timings["find"] = round(timings["find"] + found - start, 3)
+    timings["report"] = round(time.perf_counter() - fitted, 3)  # with map and thumbnails
+    timings["total"] = round(time.perf_counter() - start, 3)  # all but writing to disk
     if evaluation is not None:
         extra[EVALUATION] = json.dumps(evaluation, indent=2) + "\n"
     save_run(run, output, overwrite=overwrite, extra=extra)

@@ -43,11 +43,8 @@ class Describer:
         """Describe new bags."""
         if self.reference is None:
             return _describe_uniformly(bags)
-        if isinstance(self.reference, NormalReference):
-            comparison = self.reference.compare(bags, exact=self.method.exact, progress=progress)
-        else:
-            comparison = self.reference.compare(bags, progress=progress)
-        weights, pooled = _pool(bags, comparison, self.method, self.temperature)
+        comparison = self.reference.compare(bags, progress=progress)
+        weights, pooled = _pool(bags, comparison, self.method, self.temperature, progress)
         if self.axis is not None:
             pooled = self.axis.append(pooled, image_scores(comparison.scores, bags.valid))
         return Described(comparison.scores, weights, pooled)
@@ -66,8 +63,10 @@ def fit_describer(
         return Describer(method, None, 1.0, None), _describe_uniformly(bags), "every patch alike"
     reference: Reference
     if normals is not None:
-        reference = NormalReference.from_bags(normals, random_state=random_state)
-        comparison = reference.compare(bags, exact=method.exact, progress=progress)
+        reference = NormalReference.from_bags(
+            normals, exact=method.exact, random_state=random_state
+        )
+        comparison = reference.compare(bags, progress=progress)
     else:
         comparison, reference = compare_with_peers(
             bags,
@@ -78,7 +77,7 @@ def fit_describer(
         )
     spread = score_spread(comparison.scores, bags.valid)
     temperature = method.temperature_for(normals=normals is not None, spread=spread)
-    weights, pooled = _pool(bags, comparison, method, temperature)
+    weights, pooled = _pool(bags, comparison, method, temperature, progress)
     axis = None
     if method.pooling == "residual":
         unusual = image_scores(comparison.scores, bags.valid)
@@ -89,14 +88,18 @@ def fit_describer(
 
 
 def _pool(
-    bags: Bags, comparison: Comparison, method: Method, temperature: float
+    bags: Bags,
+    comparison: Comparison,
+    method: Method,
+    temperature: float,
+    progress: Progress | None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Weights (n_images, n_patches) and pooled patches (n_images, dim)."""
     weights = soft_weights(comparison.scores, temperature, bags.valid)
     if method.pooling == "average":
         return weights, average_pooling(bags.patches, weights)
     weights = keep_heaviest(weights)
-    return weights, residual_pooling(bags, weights, comparison.expected)
+    return weights, residual_pooling(bags, weights, comparison.expected, progress=progress)
 
 
 def _describe_uniformly(bags: Bags) -> Described:

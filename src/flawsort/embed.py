@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from flawsort.backbones import Backbone
 from flawsort.backbones.patches import POOLING_KERNEL, patch_embeddings
 from flawsort.cache import Bag, BagCache
 from flawsort.errors import InputError, OptionError
+from flawsort.files import digest_of
 from flawsort.images import Pixels, UnreadableImage, View, decode
 from flawsort.records import Bags, Bools, ImageSet, Progress, SetAside, Source
 from flawsort.threads import in_threads
@@ -75,14 +77,16 @@ def embed(
     view: View,
     *,
     cache: BagCache | None = None,
-    stage: str = "embedding",
+    kind: str = "image",
     progress: Progress | None = None,
 ) -> Embedded:
     """Embed every image once, however often its content occurs; set bad files aside.
 
     Bags that the cache holds are not computed again, and each new one is kept as soon as it
-    exists, so that an interrupted run goes on where it stopped.
+    exists, so that an interrupted run goes on where it stopped. kind: what the images are, for
+    messages and progress: "image" or "normal".
     """
+    stage = "embedding" if kind == "image" else f"embedding {kind}s"
     rows_of: dict[str, list[int]] = {}
     for row, digest in enumerate(images.digests):
         rows_of.setdefault(digest, []).append(row)
@@ -103,6 +107,8 @@ def embed(
             progress(stage, done, len(rows_of))
     if cache:
         cache.prune()
+    if collected.patches is None:
+        raise InputError(_nothing_left(collected, images, kind))
     return _finish(
         collected, images, len(missing) - len(collected.bad), len(rows_of) - len(missing)
     )
@@ -134,11 +140,16 @@ def _embed_missing(
     size = backbone.info.input_size
     per_batch = max(1, BATCH_FRAMES // (view.tiles[0] * view.tiles[1]))
 
-    def load(source: Source) -> Pixels | str:
+    def load(entry: tuple[str, Source]) -> Pixels | str:
+        digest, source = entry
         try:
-            return decode(source, view, size)
+            pixels = decode(source, view, size)
         except (UnreadableImage, OptionError) as error:
             return str(error)
+        # The cache goes by content, so what was decoded must be what was hashed.
+        if isinstance(source, Path) and digest_of(source) != (digest, ""):
+            return "it changed while it was being read"
+        return pixels
 
     def work(
         batch: tuple[list[str], list[Pixels | str]],
@@ -150,7 +161,9 @@ def _embed_missing(
                 cache.store(name, bag)
         return names, bags
 
-    decoded = in_threads(load, sources, ahead=DECODE_AHEAD)
+    n_tiles = view.tiles[0] * view.tiles[1]
+    entries = zip(digests, sources, strict=True)
+    decoded = in_threads(load, entries, ahead=max(1, DECODE_AHEAD // n_tiles))
     batches = (
         (digests[start : start + per_batch], list(islice(decoded, per_batch)))
         for start in range(0, len(digests), per_batch)
@@ -163,7 +176,11 @@ def _embed_batch(loaded: Sequence[Pixels | str], backbone: Backbone, view: View)
     if not usable:
         return [pixels for pixels in loaded if isinstance(pixels, str)]
     frames = np.concatenate([pixels.frames for pixels in usable])
-    patches, grid = patch_embeddings(backbone.feature_maps(frames), np.float16)
+    parts = [
+        patch_embeddings(backbone.feature_maps(frames[start : start + BATCH_FRAMES]), np.float16)
+        for start in range(0, len(frames), BATCH_FRAMES)
+    ]
+    patches, grid = np.concatenate([part for part, _ in parts]), parts[0][1]
     per_image = patches.reshape(len(usable), -1, *patches.shape[1:])
     bags = iter(
         _one_bag(tiles, grid, view.tiles, pixels.inside)
@@ -210,8 +227,7 @@ def _finish(collected: _Collected, images: ImageSet, n_computed: int, n_cached: 
         if digest in collected.bad
     ]
     patches, valid = collected.patches, collected.valid
-    if patches is None:
-        raise InputError(_nothing_left(images, bad))
+    assert patches is not None
     good = [row for row, digest in enumerate(images.digests) if digest not in collected.bad]
     if bad:
         for to, row in enumerate(good):
@@ -221,7 +237,10 @@ def _finish(collected: _Collected, images: ImageSet, n_computed: int, n_cached: 
     return Embedded(Bags(patches, collected.grid, valid), images.without(bad), n_computed, n_cached)
 
 
-def _nothing_left(images: ImageSet, bad: Sequence[SetAside]) -> str:
-    first = (*bad, *images.set_aside)[:1]
-    why = f" The first, '{first[0].name}': {first[0].reason}." if first else ""
-    return f"No usable image: all {len(bad) + len(images.set_aside)} were set aside.{why}"
+def _nothing_left(collected: _Collected, images: ImageSet, kind: str) -> str:
+    total = len(images) + len(images.set_aside)
+    first = [(entry.name, entry.reason) for entry in images.set_aside[:1]]
+    if len(images):
+        first = [(images.names[0], collected.bad[images.digests[0]])]
+    why = "".join(f" The first, '{name}': {reason}." for name, reason in first)
+    return f"No usable {kind}: all {total} were set aside.{why}"

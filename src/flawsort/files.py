@@ -53,7 +53,7 @@ def find_images(sources: str | Path | Sequence[str | Path], *, glob: str | None 
     files = [entry for origin in found for entry in origin.files]
     order = sorted(range(len(files)), key=lambda i: names[i])
     with ThreadPoolExecutor(_HASH_THREADS) as pool:
-        hashed = list(pool.map(_digest_or_reason, [files[i].path for i in order]))
+        hashed = list(pool.map(digest_of, [files[i].path for i in order]))
     kept = [(i, digest) for i, (digest, reason) in zip(order, hashed, strict=True) if not reason]
     aside = [
         SetAside(names[i], reason) for i, (_, reason) in zip(order, hashed, strict=True) if reason
@@ -276,7 +276,7 @@ def _names(origins: list[_Origin]) -> list[str]:
     return list(names)
 
 
-def _digest_or_reason(path: Path) -> tuple[str, str]:
+def digest_of(path: Path) -> tuple[str, str]:
     """The SHA-256 of a file and "", or "" and why there is none."""
     try:
         # Looked at before opening: to open a pipe would wait for ever.

@@ -10,6 +10,7 @@ maxima use all cores too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -23,6 +24,10 @@ BLOCK_ROWS = 256
 BANK_BLOCK = 1024
 # Images that are compared with a peer together: more would save little and hold more memory.
 STRIPE = 4
+# and of so many peers, which bounds what finished threads hold.
+PEERS_AT_ONCE = 64
+# Similarities that a thread looks at together in an inverted list (16 MB).
+LIST_BLOCK = 4_000_000
 # Beyond this much arithmetic (about 20 seconds on two cores) the search in a bank goes
 # through inverted lists; docs/performance.md has the recall and what it costs in NMI.
 EXACT_FLOP = 2e12
@@ -142,21 +147,28 @@ class InvertedLists:
         by_list = np.argsort(probed, axis=None, kind="stable")
         bounds = np.searchsorted(probed.ravel()[by_list], np.arange(len(self.centres) + 1))
 
-        def look(number: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-            rows = by_list[bounds[number] : bounds[number + 1]] // probes
+        def look(number: int) -> list[tuple[Ints, NDArray[np.float32], Ints]]:
+            asking = by_list[bounds[number] : bounds[number + 1]] // probes
             first, last = self.offsets[number], self.offsets[number + 1]
-            similar = queries[rows] @ self.patches[first:last].astype(np.float32).T
-            if not_from is not None:
-                own = not_from[0][rows][:, None] == not_from[1][self.order[first:last]]
-                similar[own] = -np.inf
-            at = similar.argmax(axis=1)
-            return rows, similar[np.arange(len(rows)), at], first + at
+            members = self.patches[first:last].astype(np.float32)
+            found: list[tuple[Ints, NDArray[np.float32], Ints]] = []
+            step = max(1, LIST_BLOCK // len(members))
+            for start in range(0, len(asking), step):
+                rows = asking[start : start + step]
+                similar = queries[rows] @ members.T
+                if not_from is not None:
+                    own = not_from[0][rows][:, None] == not_from[1][self.order[first:last]]
+                    similar[own] = -np.inf
+                at = similar.argmax(axis=1)
+                found.append((rows, similar[np.arange(len(rows)), at], first + at))
+            return found
 
         best = np.full(len(queries), -np.inf, np.float32)
         index = np.zeros(len(queries), np.int64)
-        for rows, top, at in in_threads(look, np.flatnonzero(np.diff(bounds)).tolist()):
-            better = top > best[rows]
-            best[rows[better]], index[rows[better]] = top[better], at[better]
+        for found in in_threads(look, np.flatnonzero(np.diff(bounds)).tolist()):
+            for rows, top, at in found:
+                better = top > best[rows]
+                best[rows[better]], index[rows[better]] = top[better], at[better]
         return best, index
 
 
@@ -240,7 +252,7 @@ class MeanOverNearestPeers:
     A normal patch need only look normal against some images, where the mean over all of them
     punishes it for the ones that are turned, lit or flawed differently. Keeps the smallest
     distances so far and sorts out the larger ones now and then, in half precision: memory
-    (n_images, count + 32, n_patches) however many pairs there are.
+    (n_images, count + 32, n_patches), where `count` is a fifth of the peers by default.
     """
 
     ROOM = 32
@@ -295,21 +307,22 @@ def fold_peers(
     total = len(rows) * n_images - len(rows) * (len(rows) + 1) // 2
     done = 0
 
-    def compare(start: int) -> list[tuple[int, int, _BothWays]]:
-        """A few images against all their peers, which are brought to single precision once."""
-        stripe = range(start, min(start + STRIPE, n_images))
-        own = patches[start : stripe.stop].astype(np.float32)
+    def compare(block: tuple[int, int]) -> list[tuple[int, int, _BothWays]]:
+        """A few images against some peers, which are brought to single precision once."""
+        stripe = range(block[0], min(block[0] + STRIPE, n_images))
+        own = patches[stripe.start : stripe.stop].astype(np.float32)
         found = []
-        for peer in rows.tolist():
+        for peer in rows[block[1] : block[1] + PEERS_AT_ONCE].tolist():
             # Of two peers the first one asks, so that no pair is multiplied twice.
             asking = [i for i in stripe if i < peer or (i > peer and not is_peer[i])]
             if asking:
                 bag = patches[peer].astype(np.float32)
-                found += [(i, peer, _compare_bags(own[i - start], bag)) for i in asking]
+                found += [(i, peer, _compare_bags(own[i - stripe.start], bag)) for i in asking]
         return found
 
+    blocks = product(range(0, n_images, STRIPE), range(0, len(rows), PEERS_AT_ONCE))
     with single_threaded_blas():
-        for results in in_threads(compare, range(0, n_images, STRIPE)):
+        for results in in_threads(compare, blocks):
             for image, peer, (mine, theirs) in results:
                 statistic.add(image, mine)
                 if is_peer[image]:
@@ -358,12 +371,7 @@ def _compare_bags(first: NDArray[np.float32], second: NDArray[np.float32]) -> _B
 
 
 def expected_from_peers(
-    patches: Floats,
-    chosen: Ints,
-    references: Floats,
-    own: Ints,
-    *,
-    progress: Progress | None = None,
+    patches: Floats, chosen: Ints, references: Floats, own: Ints
 ) -> NDArray[np.float32]:
     """What the references show where a patch stands: the mean of its nearest patch in each.
 
@@ -386,6 +394,4 @@ def expected_from_peers(
     with single_threaded_blas():
         for image, one in enumerate(in_threads(expect, range(len(patches)))):
             expected[image] = one
-            if progress:
-                progress("comparing", image + 1, len(patches))
     return expected

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import NotFittedError
 
 from flawsort.advice import Advice, advise
 from flawsort.assign import Assignment, assign_embeddings
@@ -22,19 +22,27 @@ from flawsort.cluster import cut, number_by_size, reorder_leaves, ward_linkage
 from flawsort.describe import Describer, fit_describer
 from flawsort.embed import Embedded, cache_setting, embed
 from flawsort.errors import BackboneError, InputError, OptionError
-from flawsort.files import array_images, find_images
 from flawsort.heatmaps import HeatScale, calibrate
 from flawsort.images import View, measure_window
+from flawsort.inputs import (
+    Images,
+    checked,
+    content_rows,
+    distinct_rows,
+    gather,
+    nameless,
+    used_images,
+)
 from flawsort.presets import Method, resolve
 from flawsort.records import Bags, ImageSet, Ints, Progress
 from flawsort.references import NormalReference
 
-Images: TypeAlias = (
-    str | Path | Sequence[str | Path] | NDArray[Any] | Sequence[NDArray[Any]] | ImageSet | Bags
-)
-
 # Fewer normal images than this hardly show all that is normal.
 FEW_NORMALS = 10
+
+
+class NotYetFittedError(OptionError, NotFittedError):  # type: ignore[misc]
+    """Results were asked for before `fit`; also scikit-learn's own error for that."""
 
 
 class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -84,12 +92,17 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         method = resolve(self.method)
         _check_n_clusters(self.n_clusters)
         _check_random_state(self.random_state)
+        if normal is not None and method.weights == "uniform":
+            raise OptionError(
+                "weights='uniform' compares images with nothing, so normal images have no use: "
+                "leave one of the two out."
+            )
         self.timings_: dict[str, float] = {}
         self.warnings_: list[str] = []
-        # Everything runs in the order of the images' content, so that neither the names nor the
-        # order of the files can change a result; `order` says where each row is shown.
-        bags, order, normals = self._take_in(X, normal)
-        _check_count(len(bags), self.n_clusters, self.images_)
+        # Distinct contents are compared in the order of their content, so that neither names, nor
+        # the order of files, nor copies can change a result; `rows` says whose bag each image has.
+        bags, rows, normals = self._take_in(X, normal)
+        _check_count(len(rows), self.n_clusters, self.images_)
         with self._timed("score"):
             self.describer_, described, self.scored_ = fit_describer(
                 bags, normals, method, random_state=self.random_state, progress=self.progress
@@ -97,22 +110,24 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         with self._timed("calibrate"):
             self.heat_ = _calibrate(described.scores, bags, normals, self.describer_)
         with self._timed("cluster"):
-            merges = ward_linkage(described.embeddings)
-            self.advice_: Advice = advise(
-                described.embeddings, merges, random_state=self.random_state
-            )
-            automatic = self.n_clusters == "auto"
-            self.n_clusters_ = self.advice_.k if automatic else int(self.n_clusters)
-            labels = cut(merges, self.n_clusters_)
-        back = np.argsort(order)
-        self.linkage_ = reorder_leaves(merges, order)
-        self.labels_ = number_by_size(labels[back])
-        self.scores_ = described.scores[back]
-        self.weights_ = described.weights[back]
-        self.embeddings_ = described.embeddings[back]
-        self.valid_ = None if bags.valid is None else bags.valid[back]
+            self._cluster(described.embeddings, rows)
+        self.scores_ = described.scores[rows]
+        self.weights_ = described.weights[rows]
+        self.valid_ = None if bags.valid is None else bags.valid[rows]
         self.grid_ = bags.grid
         return self
+
+    def _cluster(self, embeddings: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
+        """Link, advise and cut; embeddings: of distinct contents, rows: of each image."""
+        self.embeddings_ = embeddings[rows]
+        order = np.argsort(rows, kind="stable")
+        ordered = self.embeddings_[order]
+        merges = ward_linkage(ordered)
+        self.advice_: Advice = advise(ordered, merges, random_state=self.random_state)
+        self.n_clusters_ = self.advice_.k if self.n_clusters == "auto" else int(self.n_clusters)
+        labels = cut(merges, self.n_clusters_)
+        self.linkage_ = reorder_leaves(merges, order)
+        self.labels_ = number_by_size(labels[np.argsort(order)])
 
     def fit_predict(self, X: Images, y: object = None, *, normal: Images | None = None) -> Ints:
         """As `fit`; returns `labels_`."""
@@ -121,18 +136,26 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Images) -> Ints:
         """(n,): the group of each new image, -1 for a kind not seen before.
 
-        A file that cannot be used has no row; `assign` says which were.
+        An image that cannot be used is an error here, since its row would be missing; `assign`
+        goes on without it and says which it was.
         """
-        return self.assign(X)[1].labels
+        images, found, _ = self.assign(X)
+        if images.set_aside:
+            first = images.set_aside[0]
+            raise InputError(
+                f"{len(images.set_aside)} of the images cannot be used, the first '{first.name}': "
+                f"{first.reason}. Leave them out, or call assign, which does."
+            )
+        return found.labels
 
     def assign(self, X: Images) -> tuple[ImageSet, Assignment, NDArray[np.float32]]:
         """The usable new images, where they belong, and their scores (n, n_patches)."""
         self._check_fitted()
-        given = _gather(X)
+        given = gather(X)
         if isinstance(given, Bags):
-            images, bags = _nameless(given), given
+            images, bags = nameless(given), given
         else:
-            embedded = self._embed(given, self._same_backbone(), self.view_, "embedding")
+            embedded = self._embed(given, self._same_backbone())
             images, bags = embedded.images, embedded.bags
         fitted = (self.scores_.shape[1], self.n_dims_)
         if bags.patches.shape[1:] != fitted:
@@ -176,10 +199,10 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _take_in(
         self, X: Images, normal: Images | None
     ) -> tuple[Bags, NDArray[np.int64], Bags | None]:
-        """Bags in the order of content, where each is shown, and the normal bags."""
+        """Bags of distinct contents in their order, the bag of each image, and normal bags."""
         with self._timed("find"):
-            images = _gather(X)
-            normals = None if normal is None else _gather(normal)
+            images = gather(X)
+            normals = None if normal is None else gather(normal)
         self.backbone_: BackboneInfo | None = None
         self.view_ = self.view or View()
         if isinstance(images, ImageSet) and not isinstance(normals, Bags):
@@ -196,12 +219,13 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 "Images and normals must have the same number of patches and dimensions. Got "
                 f"{bags.patches.shape[1:]} and {normals.patches.shape[1:]}."
             )
-        self.images_ = _nameless(bags)
-        self.normals_ = None if normals is None else _nameless(normals)
-        order = _content_order(self.images_)
+        bags, normals = checked(bags), None if normals is None else checked(normals)
+        self.images_ = nameless(bags)
+        self.normals_ = None if normals is None else nameless(normals)
         if normals is not None and self.normals_ is not None:
-            normals = normals.take(_content_order(self.normals_))
-        return bags.take(order), order, normals
+            normals = normals.take(distinct_rows(self.normals_))
+        distinct = distinct_rows(self.images_)
+        return bags.take(distinct), content_rows(self.images_, self.images_.take(distinct)), normals
 
     def _take_in_files(
         self, images: ImageSet, normals: ImageSet | None
@@ -214,24 +238,24 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 self.view_ = replace(self.view_, window=window)
         backbone = self._open_backbone()
         self.backbone_ = backbone.info
+        known = None
         with self._timed("embed"):
-            canonical = images.take(_content_order(images))
-            embedded = self._embed(canonical, backbone, self.view_, "embedding")
-            known = None
+            embedded = self._embed(images.take(distinct_rows(images)), backbone)
             if normals is not None:
-                ordered = normals.take(_content_order(normals))
-                known = self._embed(ordered, backbone, self.view_, "embedding normals")
-        place = {name: row for row, name in enumerate(images.names)}
-        shown = np.array([place[name] for name in embedded.images.names])
-        order = np.argsort(np.argsort(shown))
-        self.images_ = embedded.images.take(np.argsort(order))
-        self.normals_ = None if known is None else known.images
+                known = self._embed(normals.take(distinct_rows(normals)), backbone, "normal")
+        self.images_ = used_images(images, embedded.images)
+        self.normals_ = None
+        if normals is not None and known is not None:
+            self.normals_ = used_images(normals, known.images)
         self._note_oddities()
-        return embedded.bags, order, None if known is None else known.bags
+        rows = content_rows(self.images_, embedded.images)
+        return embedded.bags, rows, None if known is None else known.bags
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "describer_"):
-            raise OptionError("This AnomalyClusterer is not fitted yet: call fit or load first.")
+            raise NotYetFittedError(
+                "This AnomalyClusterer is not fitted yet: call fit or load first."
+            )
 
     def _same_backbone(self) -> Backbone:
         """The backbone of the fit: another one's patches would be compared with nothing like it."""
@@ -248,12 +272,12 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _open_backbone(self) -> Backbone:
         return load_backbone(self.backbone, image_size=self.image_size)
 
-    def _embed(self, images: ImageSet, backbone: Backbone, view: View, stage: str) -> Embedded:
+    def _embed(self, images: ImageSet, backbone: Backbone, kind: str = "image") -> Embedded:
         cache = None
         if self.cache is not None:
             folder = default_cache_folder() if self.cache == "auto" else Path(self.cache)
-            cache = BagCache(folder, cache_setting(backbone, view))
-        return embed(images, backbone, view, cache=cache, stage=stage, progress=self.progress)
+            cache = BagCache(folder, cache_setting(backbone, self.view_))
+        return embed(images, backbone, self.view_, cache=cache, kind=kind, progress=self.progress)
 
     def _note_oddities(self) -> None:
         """What a person should know before trusting the groups."""
@@ -278,38 +302,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         yield
         passed = time.perf_counter() - start
         self.timings_[stage] = round(self.timings_.get(stage, 0.0) + passed, 3)
-
-
-def _gather(given: Images) -> ImageSet | Bags:
-    """Whatever a user passes as images, found and checked."""
-    if isinstance(given, ImageSet | Bags):
-        return given
-    if isinstance(given, str | Path):
-        return find_images(given)
-    if isinstance(given, np.ndarray):
-        return array_images(given)
-    items: list[Any] = list(given)
-    if items and all(isinstance(item, str | Path) for item in items):
-        return find_images(items)
-    return array_images(items)
-
-
-def _nameless(bags: Bags) -> ImageSet:
-    """Bags have no files: their own bytes stand for the content."""
-    blank = np.full((1, 1), 128, np.uint8)
-    valid = bags.valid if bags.valid is not None else np.empty((len(bags), 0), bool)
-    content = [
-        bag.tobytes() + mask.tobytes() for bag, mask in zip(bags.patches, valid, strict=True)
-    ]
-    return ImageSet(
-        tuple(f"bag-{row:05d}" for row in range(len(bags))),
-        (blank,) * len(bags),
-        tuple(hashlib.sha256(one).hexdigest() for one in content),
-    )
-
-
-def _content_order(images: ImageSet) -> NDArray[np.int64]:
-    return np.array(sorted(range(len(images)), key=lambda row: images.digests[row]), np.int64)
 
 
 def _check_n_clusters(n_clusters: object) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.records import Bags, Bools, Floats, Ints
+from flawsort.records import Bags, Bools, Floats, Ints, Progress
 
 # Residual pooling looks at the heaviest eighth of an image's patches: the soft top-k weights of
 # the paper's appendix. A flaw covers less than that, and with a soft temperature the many other
@@ -20,6 +20,8 @@ BACKGROUND_PATCHES = 64
 # A residual's length says how strong a flaw is, its direction of which kind. The length to the
 # power 1/2 keeps weak flaws near normal images without letting strength outweigh kind.
 RESIDUAL_POWER = 0.5
+# Expected patches are asked for so many images at a time, which bounds the memory.
+IMAGES_AT_ONCE = 64
 # How much the image's own score counts beside its residual.
 SCORE_SHARE = 0.25
 
@@ -46,23 +48,30 @@ def keep_heaviest(weights: Floats) -> NDArray[np.float32]:
 
 
 def residual_pooling(
-    bags: Bags, weights: Floats, expected: Callable[[Ints], NDArray[np.float32]]
+    bags: Bags,
+    weights: Floats,
+    expected: Callable[[Ints, Ints], NDArray[np.float32]],
+    *,
+    progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """The weighted average of what sets patches apart from what was expected in their place.
 
-    weights: (n_images, n_patches), as `keep_heaviest` gives them. expected: for chosen patches
-    (n_images, n_chosen), what the reference shows there, (n_images, n_chosen, dim). Returns
-    (n_images, dim): the pooled residual less the image's background residual, scaled to its
-    length to the power RESIDUAL_POWER.
+    weights: (n_images, n_patches), as `keep_heaviest` gives them. expected: for images (n_some,)
+    and chosen patches of theirs (n_some, n_chosen), what the reference shows there, (n_some,
+    n_chosen, dim). Returns (n_images, dim): the pooled residual less the image's background
+    residual, scaled to its length to the power RESIDUAL_POWER.
     """
     chosen = _heaviest(weights)
     both = np.concatenate([chosen, _background(bags.valid, *weights.shape)], axis=1)
-    normal = expected(both)
     pooled = np.empty((len(bags), bags.dim), np.float32)
-    for image, rows in enumerate(both):
-        residual = bags.patches[image, rows].astype(np.float32) - normal[image]
-        flaw = weights[image, chosen[image]] @ residual[: chosen.shape[1]]
-        pooled[image] = flaw - residual[chosen.shape[1] :].mean(axis=0)
+    for start in range(0, len(bags), IMAGES_AT_ONCE):
+        images = np.arange(start, min(start + IMAGES_AT_ONCE, len(bags)))
+        for image, normal in zip(images, expected(images, both[images]), strict=True):
+            residual = bags.patches[image, both[image]].astype(np.float32) - normal
+            flaw = weights[image, chosen[image]] @ residual[: chosen.shape[1]]
+            pooled[image] = flaw - residual[chosen.shape[1] :].mean(axis=0)
+        if progress:
+            progress("comparing", len(images) + start, len(bags))
     length = np.linalg.norm(pooled, axis=1, keepdims=True)
     pooled *= np.maximum(length, 1e-12) ** (RESIDUAL_POWER - 1.0)
     return pooled

@@ -75,8 +75,8 @@ class Raster:
             window = (0.0, 1.0)
         if window is None:
             raise OptionError(
-                "window must be given for images of more than 8 bits. Got None. "
-                "measure_window finds one for a set of images."
+                "window must be given for images of more than 8 bits. Got None. A run takes it "
+                "from its own images; one made from 8-bit images has none for these."
             )
         return [
             Image.fromarray(self._windowed(channel, *window))

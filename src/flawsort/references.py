@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,59 +33,75 @@ CALIBRATION_IMAGES = 16
 MIN_CALIBRATION = 8
 # Residuals from peers, and `assign` without normals, use a sample of this many peers.
 STORED_PEERS = 96
-# Up to this many images everybody is everybody's peer (ten minutes on two cores); beyond it the
-# peers are a sample (Eq. 7), so that the time grows with the number of images and not its square.
-ALL_PEERS_LIMIT = 640
-SAMPLED_PEERS = 256
+# Up to this much arithmetic (ten minutes on two cores; 650 images with the default backbone)
+# everybody is everybody's peer. Beyond it the peers are a sample (Eq. 7) of as many as the same
+# time allows, within these bounds.
+PEER_FLOP = 7.5e13
+SAMPLED_PEERS = (64, 256)
+
+Expected: TypeAlias = Callable[[Ints, Ints], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Images compared with a reference.
 
-    scores: (n_images, n_patches), how unusual each patch is. expected: for chosen patches
-    (n_images, n_chosen), what the reference shows in their place, (n_images, n_chosen, dim).
-    how: the way it was done, in words, for the run.
+    scores: (n_images, n_patches), how unusual each patch is. expected: for some of the images
+    (n_some,) and chosen patches of theirs (n_some, n_chosen), what the reference shows in their
+    place, (n_some, n_chosen, dim). how: the way it was done, in words, for the run.
     """
 
     scores: NDArray[np.float32]
-    expected: Callable[[Ints], NDArray[np.float32]]
+    expected: Expected
     how: str
 
 
 class NormalReference:
     """The patches of known-normal images, all together (Eq. 6)."""
 
-    def __init__(self, bank: Floats, *, random_state: int = 0) -> None:
-        """bank: (n_bank, dim), unit length."""
+    def __init__(
+        self,
+        bank: Floats,
+        *,
+        exact: bool | None = None,
+        lists: InvertedLists | None = None,
+        random_state: int = 0,
+    ) -> None:
+        """bank: (n_bank, dim), unit length. exact: whether it is searched exactly; None decides
+        at the first comparison and keeps to it, so that new images are searched for as the first
+        ones were. lists: the bank for approximate search, where it is there already."""
         self.bank = bank
+        self.exact = exact
+        self._lists = lists
         self._random_state = random_state
 
     @classmethod
-    def from_bags(cls, normals: Bags, *, random_state: int = 0) -> NormalReference:
+    def from_bags(
+        cls, normals: Bags, *, exact: bool | None = None, random_state: int = 0
+    ) -> NormalReference:
         """Every valid patch of the normal images, or a sample of them past BANK_BYTES."""
         rows = _bank_rows(normals, random_state)
         bank = normals.patches.reshape(-1, normals.dim)
-        return cls(bank if len(rows) == len(bank) else bank[rows], random_state=random_state)
+        bank = bank if len(rows) == len(bank) else bank[rows]
+        return cls(bank, exact=exact, random_state=random_state)
 
-    def compare(
-        self, bags: Bags, *, exact: bool | None = None, progress: Progress | None = None
-    ) -> Comparison:
-        """exact: None searches exactly while that takes at most EXACT_FLOP."""
+    def compare(self, bags: Bags, *, progress: Progress | None = None) -> Comparison:
+        """Distances to the nearest normal patch, and which one it is."""
         queries = bags.patches.reshape(-1, bags.dim)
-        if exact is None:
-            exact = search_flop(len(queries), len(self.bank), bags.dim) <= EXACT_FLOP
-        if exact:
+        if self.exact is None:
+            self.exact = search_flop(len(queries), len(self.bank), bags.dim) <= EXACT_FLOP
+        if self.exact:
             found = nearest_in_bank(queries, self.bank, progress=progress)
         else:
             found = self.lists.search(queries, progress=progress)
-        way = "exactly" if exact else f"in inverted lists, {PROBES} probes"
+        way = "exactly" if self.exact else f"in inverted lists, {PROBES} probes"
         how = f"nearest of {len(self.bank):,} normal patches, searched {way}"
         shape = bags.patches.shape[:2]
         index = found.index.reshape(shape)
 
-        def expected(chosen: Ints) -> NDArray[np.float32]:
-            return self.bank[np.take_along_axis(index, chosen, axis=1)].astype(np.float32)
+        def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
+            rows = np.take_along_axis(index[images], chosen, axis=1)
+            return self.bank[rows].astype(np.float32)
 
         return Comparison(found.distances.reshape(shape), expected, how)
 
@@ -109,10 +124,12 @@ class NormalReference:
             known &= normals.valid[sample]
         return np.where(known, scores, np.nan).astype(np.float32)
 
-    @cached_property
+    @property
     def lists(self) -> InvertedLists:
         """The bank, ready for approximate search."""
-        return build_lists(self.bank, random_state=self._random_state)
+        if self._lists is None:
+            self._lists = build_lists(self.bank, random_state=self._random_state)
+        return self._lists
 
 
 def _bank_rows(normals: Bags, random_state: int) -> NDArray[np.int64]:
@@ -139,10 +156,10 @@ class PeerReference:
         n_peers = len(self.peers)
         statistic = _statistic(len(bags), bags.n_patches, n_peers, self._nearest_share)
         scores = fold_references(bags.patches, self.peers, statistic, progress=progress)
-        nobody = np.full(len(bags), -1)
 
-        def expected(chosen: Ints) -> NDArray[np.float32]:
-            return expected_from_peers(bags.patches, chosen, self.peers, nobody, progress=progress)
+        def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
+            nobody = np.full(len(images), -1)
+            return expected_from_peers(bags.patches[images], chosen, self.peers, nobody)
 
         return Comparison(scores, expected, f"{n_peers} images of the run as peers")
 
@@ -157,13 +174,13 @@ def compare_with_peers(
 ) -> tuple[Comparison, PeerReference]:
     """Every image against the others (Eq. 5) or a sample of them (Eq. 7).
 
-    n_peers: None takes all up to ALL_PEERS_LIMIT images and SAMPLED_PEERS beyond.
+    n_peers: None takes all while that takes at most PEER_FLOP, and as many as fit beyond.
     nearest_share: the mean is taken over this share of the peers, those nearest to the patch;
     1 is the paper's mean over all. Also returns the sample for comparing new images.
     """
     order = np.random.default_rng(random_state).permutation(len(bags))
     if n_peers is None:
-        n_peers = "all" if len(bags) <= ALL_PEERS_LIMIT else SAMPLED_PEERS
+        n_peers = _affordable_peers(bags)
     count = len(bags) if n_peers == "all" else min(n_peers, len(bags))
     peers = np.sort(order[:count])
     statistic = _statistic(len(bags), bags.n_patches, len(peers) - 1, nearest_share)
@@ -173,13 +190,20 @@ def compare_with_peers(
     own = np.full(len(bags), -1)
     own[stored] = np.arange(len(stored))
 
-    def expected(chosen: Ints) -> NDArray[np.float32]:
-        return expected_from_peers(bags.patches, chosen, reference.peers, own, progress=progress)
+    def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
+        return expected_from_peers(bags.patches[images], chosen, reference.peers, own[images])
 
     how = "all the other images as peers"
     if len(peers) < len(bags):
         how = f"a sample of {len(peers)} of {len(bags)} images as peers (Eq. 7)"
     return Comparison(scores, expected, how), reference
+
+
+def _affordable_peers(bags: Bags) -> int | Literal["all"]:
+    pair = search_flop(bags.n_patches, bags.n_patches, bags.dim)
+    if pair * len(bags) * (len(bags) - 1) / 2 <= PEER_FLOP:
+        return "all"
+    return int(np.clip(PEER_FLOP / (pair * len(bags)), *SAMPLED_PEERS))
 
 
 def _statistic(n_images: int, n_patches: int, n_peers: int, nearest_share: float) -> PeerStatistic:

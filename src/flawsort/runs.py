@@ -8,11 +8,13 @@ other file; opening a run checks the files that it reads. docs/run-format.md des
 from __future__ import annotations
 
 import csv
+import glob
 import hashlib
 import io
 import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.errors import OptionError, RunError
-from flawsort.records import Bools, Floats
+from flawsort.records import Bools, Floats, Ints
 
 FORMAT_NAME = "flawsort-run"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 REPORT = "report.html"
+MASK = "mask"
 
 Manifest = dict[str, Any]
 Table = dict[str, list[Any]]
@@ -52,6 +55,8 @@ class Run:
     reference: the patches that new images are compared with by `assign`: (n, dim) from normals,
         (n_peers, n_patches, dim) from peers; None where no comparison is made.
     thumbnails: one JPEG an image.
+    lists: centres and offsets of the inverted lists that `reference` is sorted by, or None.
+    mask: the file that was the region of interest, or None.
     """
 
     manifest: Manifest
@@ -64,19 +69,26 @@ class Run:
     layout: Floats
     reference: Floats | None
     thumbnails: tuple[bytes, ...]
+    lists: tuple[Floats, Ints] | None = None
+    mask: bytes | None = None
 
 
 def prepare_output(folder: Path, *, overwrite: bool) -> None:
     """Refuse early what could not be written at the end: hours of work must not be lost to it."""
-    retired = _partial(folder).with_suffix(".old")
+    retired = _beside(folder, "old")
     if retired.is_dir() and not folder.exists():  # killed between the two moves of a replacement
         retired.rename(folder)
     if folder.exists() and not folder.is_dir():
         raise OptionError(
             f"The output '{folder}' is a file. Name a folder that does not exist yet."
         )
+    if os.path.ismount(folder):
+        raise OptionError(
+            f"The output folder '{folder}' is a mount point, which cannot be replaced by a "
+            f"finished run. Name a folder inside it: '{folder / 'run'}'."
+        )
     if folder.is_dir() and any(folder.iterdir()):
-        if not (folder / MANIFEST).is_file():
+        if not _holds_run(folder):
             raise OptionError(
                 f"The output folder '{folder}' holds files that are not a flawsort run. "
                 "Name a folder that is empty or does not exist yet."
@@ -87,7 +99,7 @@ def prepare_output(folder: Path, *, overwrite: bool) -> None:
                 "Name another one, or pass --overwrite to replace it."
             )
     partial = _partial(folder)
-    shutil.rmtree(partial, ignore_errors=True)  # of a run that was killed while it was saved
+    _remove_left_overs(folder)
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
@@ -119,9 +131,16 @@ def save_run(
             (partial / name).write_text(text, "utf-8")
         hashes = {path.name: _sha256(path) for path in sorted(partial.iterdir())}
         _write_json(partial / MANIFEST, {**run.manifest, "files": hashes})
-        _move_into_place(partial, folder.resolve())
-    finally:
+    except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
+        raise
+    try:
+        _move_into_place(partial, folder.resolve())
+    except OSError as error:
+        raise RunError(
+            f"The run is whole but could not be moved to '{folder}': {error.strerror or error}. "
+            f"It is in '{partial}': move it yourself."
+        ) from error
 
 
 def open_run(folder: str | Path) -> Run:
@@ -142,6 +161,15 @@ def open_run(folder: str | Path) -> Run:
         linkage=_array(folder, manifest, "linkage.npy"),
         layout=_array(folder, manifest, "layout.npy"),
         reference=_array(folder, manifest, "reference.npy") if "reference.npy" in files else None,
+        lists=(
+            (
+                _array(folder, manifest, "list-centres.npy"),
+                _array(folder, manifest, "list-offsets.npy"),
+            )
+            if "list-centres.npy" in files
+            else None
+        ),
+        mask=_read(folder, manifest, MASK) if MASK in files else None,
         thumbnails=tuple(bytes(thumbs[a:b]) for a, b in zip(starts, ends, strict=True)),
     )
 
@@ -236,7 +264,7 @@ def _read_table(folder: Path, manifest: Manifest) -> Table:
 
 def _files(run: Run) -> dict[str, bytes]:
     """Every file of a run but the manifest, the reference and the report."""
-    arrays: dict[str, Floats | Bools] = {
+    arrays: dict[str, NDArray[Any]] = {
         "scores": run.scores,
         "weights": run.weights,
         "embeddings": run.embeddings,
@@ -245,7 +273,11 @@ def _files(run: Run) -> dict[str, bytes]:
     }
     if run.valid is not None:
         arrays["valid"] = run.valid
+    if run.lists is not None:
+        arrays["list-centres"], arrays["list-offsets"] = run.lists
     files = {f"{name}.npy": _npy(values) for name, values in arrays.items()}
+    if run.mask is not None:
+        files[MASK] = run.mask
     files["thumbnails.bin"] = b"".join(run.thumbnails)
     files["thumbnails.npy"] = _npy(np.cumsum([len(one) for one in run.thumbnails], dtype=np.int64))
     files["images.csv"] = table_csv(run.table).encode()
@@ -279,13 +311,49 @@ def _array(folder: Path, manifest: Manifest, name: str) -> NDArray[Any]:
 
 
 def _partial(folder: Path) -> Path:
+    """Where this process writes a run: two that have the same output must not mix their files."""
+    return _beside(folder, f"partial-{os.getpid()}")
+
+
+def _beside(folder: Path, what: str) -> Path:
     place = folder.resolve()  # also of ".", and of a link to a folder elsewhere
-    return place.with_name(f".{place.name}.partial")
+    return place.with_name(f".{place.name}.{what}")
+
+
+def _remove_left_overs(folder: Path) -> None:
+    """Clear what processes left that were killed while they saved a run here."""
+    for path in _beside(folder, "x").parent.glob(
+        f"{glob.escape(_beside(folder, 'partial-').name)}*"
+    ):
+        number = path.name.rpartition("-")[2]
+        if number.isdigit() and (int(number) == os.getpid() or not _alive(int(number))):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(process: int) -> bool:
+    if sys.platform == "win32":  # there, asking would end it
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _holds_run(folder: Path) -> bool:
+    """Whether a folder holds a run of any format version."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+        return bool(manifest["format"]["name"] == FORMAT_NAME)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _move_into_place(partial: Path, folder: Path) -> None:
     """The old run, if there is one, gives way only when the new one is whole."""
-    old = partial.with_suffix(".old")
+    old = _beside(folder, "old")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
         folder.rename(old)

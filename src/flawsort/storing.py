@@ -10,20 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flawsort._version import __version__
 from flawsort.backbones import BackboneInfo, catalogue
 from flawsort.cluster import centres, place
 from flawsort.describe import Describer, Reference
 from flawsort.errors import FlawsortError, RunError
-from flawsort.heatmaps import LOOKS_NORMAL_BELOW, HeatScale, image_heat
+from flawsort.heatmaps import HeatScale, image_heat
 from flawsort.images import UnreadableImage, View, thumbnail
+from flawsort.nearest import InvertedLists
 from flawsort.pipeline import AnomalyClusterer
 from flawsort.pooling import ScoreAxis
 from flawsort.presets import PRESETS, Method
-from flawsort.records import ImageSet, SetAside
+from flawsort.records import Floats, ImageSet, Ints, SetAside
 from flawsort.references import NormalReference, PeerReference
-from flawsort.runs import FORMAT_NAME, FORMAT_VERSION, Manifest, Run, open_run
+from flawsort.runs import FORMAT_NAME, FORMAT_VERSION, MASK, Manifest, Run, open_run
 from flawsort.summary import image_flags, images_table, two_dimensional_layout
 from flawsort.threads import in_threads
 from flawsort.weights import image_scores
@@ -38,13 +40,13 @@ def make_run(model: AnomalyClusterer) -> Run:
     """Everything that a fitted model found, ready to be saved or rendered."""
     middles = centres(model.embeddings_, model.labels_)
     placed = place(model.embeddings_, model.labels_, middles)
-    heat = image_heat(model.scores_, model.heat_, model.valid_)
-    flags = image_flags(model.images_, placed, heat, LOOKS_NORMAL_BELOW)
+    heat = None
+    if model.describer_.reference is not None:  # compared with nothing, nothing looks normal
+        heat = image_heat(model.scores_, model.heat_, model.valid_)
+    flags = image_flags(model.images_, placed, heat)
     unusual = image_scores(model.scores_, model.valid_)
-    reference = model.describer_.reference
-    patches = None
-    if reference is not None:
-        patches = reference.bank if isinstance(reference, NormalReference) else reference.peers
+    patches, lists = _stored_reference(model.describer_.reference)
+    mask = model.view_.mask
     return Run(
         manifest=_manifest(model),
         table=images_table(model.images_, model.labels_, unusual, placed, flags),
@@ -53,10 +55,34 @@ def make_run(model: AnomalyClusterer) -> Run:
         weights=model.weights_,
         embeddings=model.embeddings_,
         linkage=model.linkage_,
-        layout=two_dimensional_layout(model.embeddings_, random_state=model.random_state),
+        layout=_layout(model),
         reference=patches,
+        lists=lists,
+        mask=None if mask is None else mask.read_bytes(),
         thumbnails=_thumbnails(model),
     )
+
+
+def _stored_reference(
+    reference: Reference | None,
+) -> tuple[Floats | None, tuple[Floats, Ints] | None]:
+    """The patches to save, sorted by their inverted lists where they were searched in those."""
+    if reference is None:
+        return None, None
+    if isinstance(reference, PeerReference):
+        return reference.peers, None
+    if reference.exact:
+        return reference.bank, None
+    lists = reference.lists
+    return lists.patches, (lists.centres, lists.offsets)
+
+
+def _layout(model: AnomalyClusterer) -> NDArray[np.float32]:
+    """The map, laid out in the order of content: names must not change it."""
+    order = np.array(sorted(range(len(model.images_)), key=model.images_.digests.__getitem__))
+    laid = np.empty((len(order), 2), np.float32)
+    laid[order] = two_dimensional_layout(model.embeddings_[order], random_state=model.random_state)
+    return laid
 
 
 def load_model(folder: str | Path) -> AnomalyClusterer:
@@ -67,7 +93,7 @@ def load_model(folder: str | Path) -> AnomalyClusterer:
 def rebuild(run: Run, folder: str | Path) -> AnomalyClusterer:
     """The model of a run that is open already; folder: its name in error messages."""
     try:
-        return _rebuild(run)
+        return _rebuild(run, Path(folder))
     except FlawsortError:
         raise
     except (KeyError, TypeError, ValueError) as error:
@@ -76,7 +102,7 @@ def rebuild(run: Run, folder: str | Path) -> AnomalyClusterer:
         ) from error
 
 
-def _rebuild(run: Run) -> AnomalyClusterer:
+def _rebuild(run: Run, folder: Path) -> AnomalyClusterer:
     manifest, fitted = run.manifest, run.manifest["model"]
     model = AnomalyClusterer(
         n_clusters=manifest["clusters"]["n_clusters"],
@@ -85,11 +111,20 @@ def _rebuild(run: Run) -> AnomalyClusterer:
         image_size=fitted["image_size"],
         random_state=manifest["seed"],
     )
-    mask = fitted["mask"]
-    model.view_ = View.from_description(manifest["view"], mask=Path(mask) if mask else None)
+    mask = None if run.mask is None else folder / MASK
+    model.view_ = View.from_description(manifest["view"], mask=mask)
     reference: Reference | None = None
     if run.reference is not None and fitted["reference"] == "normals":
-        reference = NormalReference(run.reference, random_state=model.random_state)
+        lists = None
+        if run.lists is not None:
+            sorted_already = np.arange(len(run.reference))
+            lists = InvertedLists(
+                np.asarray(run.lists[0], np.float32),
+                run.reference,
+                np.asarray(run.lists[1], np.int64),
+                sorted_already,
+            )
+        reference = NormalReference(run.reference, exact=lists is None, lists=lists)
     elif run.reference is not None:
         reference = PeerReference(run.reference, fitted["method"]["nearest_share"])
     axis = ScoreAxis(**fitted["axis"]) if fitted["axis"] else None
@@ -188,7 +223,7 @@ def _fitted(model: AnomalyClusterer) -> dict[str, Any]:
     """What `assign` needs besides the arrays."""
     describer = model.describer_
     kinds: dict[type, str] = {NormalReference: "normals", PeerReference: "peers"}
-    mask, backbone = model.view_.mask, str(model.backbone)
+    backbone = str(model.backbone)
     if backbone not in catalogue():  # a file, to be found from any folder
         backbone = str(Path(backbone).absolute())
     return {
@@ -198,7 +233,6 @@ def _fitted(model: AnomalyClusterer) -> dict[str, Any]:
         "axis": None if describer.axis is None else asdict(describer.axis),
         "backbone": backbone,
         "image_size": None if model.image_size is None else int(model.image_size),
-        "mask": None if mask is None else str(mask.absolute()),
     }
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from flawsort.cluster import Placement
 from flawsort.files import shown
+from flawsort.heatmaps import LOOKS_NORMAL_BELOW
 from flawsort.records import Floats, ImageSet, Ints
 from flawsort.runs import Table
 from flawsort.threads import in_threads
@@ -58,10 +59,11 @@ def images_table(
     }
 
 
-def image_flags(
-    images: ImageSet, placed: Placement, heat: Floats, looks_normal_below: float
-) -> list[list[str]]:
-    """Words that a person may want to filter by, for each image."""
+def image_flags(images: ImageSet, placed: Placement, heat: Floats | None) -> list[list[str]]:
+    """Words that a person may want to filter by, for each image.
+
+    heat: (n_images,), as `image_heat` gives it; None where the images were not compared.
+    """
     copies = {name for group in images.duplicates() for name in group}
     with np.errstate(invalid="ignore", divide="ignore"):
         margin = 1 - placed.distance / placed.runner_up_distance
@@ -71,7 +73,7 @@ def image_flags(
         words = ["duplicate"] if name in copies else []
         if placed.runner_up[row] >= 0 and margin[row] < BORDERLINE_MARGIN:
             words.append("borderline")
-        if heat[row] < looks_normal_below:
+        if heat is not None and heat[row] < LOOKS_NORMAL_BELOW:
             words.append("looks-normal")
         flags.append(words)
     return flags

@@ -56,10 +56,7 @@ def advice_sentence(clusters: dict[str, Any], k: int) -> tuple[str, str]:
     """
     advice, chosen = clusters.get("advice"), clusters.get("chosen")
     groups = _count(k, "group")
-    origin = {
-        "given": f"You asked for {groups}.",
-        "true k": f"{groups} is the true number of kinds, read from the truth labels.",
-    }.get(str(chosen), "")
+    origin = f"You asked for {groups}." if chosen == "given" else ""
     if not advice:
         return "none", f"{origin} No advice on the number of groups was worked out.".strip()
     best, low, high = int(advice["k"]), int(advice["low"]), int(advice["high"])

@@ -16,11 +16,10 @@ from flawsort.errors import RunError
 from flawsort.heatmaps import LOOKS_NORMAL_BELOW, HeatScale, colour_table, image_heat
 from flawsort.records import Bools, Floats
 from flawsort.runs import Run
+from flawsort.summary import BORDERLINE_MARGIN
 
 MAX_K = 40
 MAX_DIMS = 32
-BORDERLINE_BELOW = 0.10
-"""An image is borderline if its own centre is less than 10% nearer than the next one."""
 
 MAX_HEAT_CELLS = 6_000_000
 """5,000 images of a 34 x 34 grid. Beyond it, heat is kept for blocks of patches: about 8 MB."""
@@ -60,8 +59,9 @@ def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
         "layout": _pack(np.rint(np.clip(run.layout, 0.0, 1.0) * 65535), "<u2"),
         "candidates": [_candidate(entry) for entry in advice.get("candidates") or []],
         "advised": {key: advice.get(key) for key in ("k", "low", "high")} if advice else None,
-        "looksNormalBelow": LOOKS_NORMAL_BELOW,
-        "borderlineBelow": BORDERLINE_BELOW,
+        # Images that were compared with nothing have no heat and look like nothing.
+        "looksNormalBelow": 0 if run.manifest.get("mode") == "uniform" else LOOKS_NORMAL_BELOW,
+        "borderlineBelow": BORDERLINE_MARGIN,
     }
 
 
