@@ -2,9 +2,9 @@
 
     python benchmarks/nearest.py
 
-Prints the rate of plain sgemm and, as ratios to it, of the peers' loop (each product used in both
-directions: the effective rate counts both) and of the exact search in a bank; then the inverted
-lists against the exact search: time, recall, and how much too long their distances are.
+Prints the rate of plain sgemm and, as ratios to it, of the peers' loop (each product serves two
+directions; only the product is counted) and of the exact search in a bank; then the inverted lists
+against the exact search: time, recall, and how much too long their distances are.
 """
 
 from __future__ import annotations
@@ -83,7 +83,6 @@ def main() -> None:
             f"{dim:>5} {rate:>8.1f} {pair_flop / mean / 1e9 / rate:>12.2f} "
             f"{pair_flop / fifth / 1e9 / rate:>14.2f} {bank_flop / search / 1e9 / rate:>6.2f}"
         )
-    print("(each product serves two directions: what the ratios of peers count is done twice)")
     compare_lists(options.dims[0])
 
 

@@ -75,16 +75,22 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{'set':<16} {'preset':<8} {'normals':<8} " + " ".join(f"{n:>6}" for n in FIGURES))
     for folder in options.data:
+        MEANS.clear()
         for data in load_datasets(folder):
             for mode in options.modes:
                 for preset in options.presets:
                     if mode == "none" or data.normals is not None:
                         evaluate(data, preset, mode == "normals", options)
-    print("\nMeans over sets (the true k is used)")
+        print_means()
+
+
+def print_means() -> None:
+    """The means over the sets of one folder."""
     for (preset, with_normals), entries in MEANS.items():
         means = np.mean([figures for _, figures in entries], axis=0)
+        name, normals = f"mean of {len(entries)}", "normals" if with_normals else "none"
         print(
-            f"{len(entries)} sets{'':<10} {preset:<8} {'normals' if with_normals else 'none':<8} "
+            f"{name:<16} {preset:<8} {normals:<8} "
             + " ".join(f"{value:>6.3f}" for value in means[:3])
             + f"   with the advised k: NMI {means[3]:.3f}, off by {means[4]:.1f}"
         )

@@ -124,6 +124,10 @@ def fingerprint(run: Run) -> dict[str, str]:
             prints[field.name] = f"{value.dtype} {value.shape} {digest}"
         elif field.name == "thumbnails":
             prints[field.name] = f"{len(value)} {hashlib.sha256(b'|'.join(value)).hexdigest()}"
+        elif field.name == "lists" and value is not None:
+            prints[field.name] = json.dumps([one.tolist() for one in value])
+        elif isinstance(value, bytes):
+            prints[field.name] = hashlib.sha256(value).hexdigest()
         else:
             prints[field.name] = json.dumps(value, sort_keys=True)
     return prints

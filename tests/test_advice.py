@@ -48,6 +48,28 @@ def test_blobs_of_blobs_have_a_range() -> None:
     assert found.reason.startswith("Cuts at 3 and 6 groups stand out; advised is 6")
 
 
+def test_advised_is_the_middle_cut_and_of_two_the_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(advice_module, "stability", lambda _, __, ks, ___: rng.random(len(ks)))
+    seen: set[tuple[int, int]] = set()  # how many are plausible, and which is advised
+    for _ in range(300):
+        merges = np.zeros((11, 4))
+        merges[:, 2] = np.sort(rng.random(11))
+        found = advise(np.zeros((12, 2)), merges)
+        best = max(one.score for one in found.candidates)
+        plausible = [one for one in found.candidates if one.score >= 0.6 * best]
+        advised_at = [one.k for one in plausible].index(found.k)
+        half = len(plausible) // 2
+        if len(plausible) % 2:
+            assert advised_at == half
+        else:
+            below, above = plausible[half - 1 : half + 1]
+            assert found.k == (above if above.score > below.score else below).k
+        assert (found.low, found.high) == (plausible[0].k, plausible[-1].k)
+        seen.add((len(plausible), advised_at))
+    assert {(1, 0), (2, 0), (2, 1), (3, 1), (4, 1), (4, 2)} <= seen
+
+
 @pytest.mark.parametrize("n", [1, 2])
 def test_one_or_two_images_are_too_few(n: int) -> None:
     embeddings = blobs([n])

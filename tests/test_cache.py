@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,22 @@ def test_a_cache_that_fits_is_left_alone(tmp_path: Path) -> None:
     cache.store("a", made_bag())
     cache.prune()
     assert cache.load("a") is not None
+
+
+def test_what_killed_processes_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    cache = BagCache(tmp_path, {})
+    cache.store("a", made_bag())
+    (bag,) = files(tmp_path)
+    now = time.time()
+    os.utime(bag, (now - 9e6, now - 9e6))
+    old, fresh = (bag.with_name(f".{bag.name}.{process}") for process in (11, 12))
+    foreign = bag.with_name(".notes")
+    for path, age in ((old, 90_000), (fresh, 80_000), (foreign, 9e6)):
+        path.write_bytes(b"half a bag")
+        os.utime(path, (now - age, now - age))
+    cache.prune()
+    assert files(tmp_path) == sorted([bag, fresh, foreign])
+    check_same(cache.load("a"), made_bag())
 
 
 # ---- disks that fail ----

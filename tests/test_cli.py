@@ -45,6 +45,8 @@ def here(plates: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write_plates(tmp_path / "one", ["dent"])
     (tmp_path / "text.onnx").write_text("not a network")
     (tmp_path / "file").write_text("mine")
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "manifest.json").write_text('{"name": "a web application"}')
     (tmp_path / "labels.csv").write_text("path,label\nelsewhere.png,dent\n")
     (tmp_path / "truth.csv").write_text(
         "path,label\n" + "".join(f"{kind}{i:02d}.png,{kind}\n" for i, kind in enumerate(KINDS))
@@ -82,6 +84,7 @@ class TestErrors:
             ("cluster parts -o new --image-size 65", "must be a multiple of 32 between 32 and"),
             ("cluster parts -o new --image-size x", "Try 'flawsort cluster --help'."),
             ("cluster parts -o new --weights x", "weights must be 'auto' or 'uniform'. Got 'x'."),
+            ("cluster parts -n good -o new --weights uniform", "so normal images have no use"),
             ("cluster parts -o new --pooling x", "pooling must be 'residual' or 'average'."),
             ("cluster parts -o new --peers x", "--peers must be all or a whole number. Got 'x'."),
             ("cluster parts -o new --peers 1", "n_peers must be 'all' or at least 2. Got 1."),
@@ -94,6 +97,7 @@ class TestErrors:
             ("cluster parts -o run", "already holds a run. Name another one, or pass --overwrite"),
             ("cluster parts -o file", "The output 'file' is a file."),
             ("cluster parts -o one --overwrite", "holds files that are not a flawsort run."),
+            ("cluster parts -o app --overwrite", "holds files that are not a flawsort run."),
             ("cluster parts -o file/new", "Cannot write to"),
             ("cluster parts --hlep", "No such option: --hlep"),
             ("cluster", "Missing argument 'sources'"),
@@ -188,6 +192,12 @@ class TestCluster:
         assert told["images"][0].keys() == IMAGE
         assert told["clusters"]["chosen"] == "given"
         assert Path(told["report"]).is_file()
+        timings = json.loads((here / "new" / "manifest.json").read_text("utf-8"))["timings"]
+        assert timings.keys() == {
+            "find", "embed", "score", "calibrate", "cluster", "report", "total",
+        }  # fmt: skip
+        parts = sum(seconds for stage, seconds in timings.items() if stage != "total")
+        assert 0 < timings["report"] < parts <= timings["total"] + 0.01  # each is rounded
         with (here / "new" / "images.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert [row["cluster"] for row in rows] == [str(row["cluster"]) for row in told["images"]]
@@ -204,7 +214,8 @@ class TestCluster:
         assert "NMI 1.000, ARI 1.000, F1 1.000, with 2 groups for 2 kinds." in answer.out
         assert answer.out.endswith("Report: new/report.html\n")
         lines = answer.err.splitlines()
-        assert lines[-1].startswith("scoring: 4 of 4")
+        assert lines[-2].startswith("scoring: 4 of 4")
+        assert lines[-1].startswith("comparing: 14 of 14")
         assert all(re.match(r"[a-z ]+: [\d,]+ of [\d,]+", line) for line in lines)
         assert len(set(lines)) == len(lines)
         assert "\x1b" not in answer.out + answer.err

@@ -11,7 +11,7 @@ from flawsort.datasets import EXCLUDED_LABELS, LabelledSet, load_datasets, read_
 from flawsort.errors import InputError
 from flawsort.files import array_images, find_images
 
-REAL = Path("/work/shared/data")
+REAL = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def fill(root: Path, *names: str) -> Path:

@@ -78,22 +78,23 @@ def check_colours(embedded: Embedded, colours: list[tuple[int, int, int]]) -> No
 # ---- rows ----
 
 
+@pytest.mark.parametrize(
+    ("kind", "stage"), [("image", "embedding"), ("normal", "embedding normals")]
+)
 def test_rows_are_in_the_order_of_the_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, stage: str
 ) -> None:
     monkeypatch.setattr(embed_module, "BATCH_FRAMES", 4)
     images, backbone = paint(tmp_path), MeanColours()
     calls: list[tuple[str, int, int]] = []
-    embedded = embed(
-        images, backbone, View(), stage="looking", progress=lambda *call: calls.append(call)
-    )
+    embedded = embed(images, backbone, View(), kind=kind, progress=lambda *call: calls.append(call))
     check_colours(embedded, COLOURS)
     assert embedded.bags.grid == (4, 4)
     assert embedded.bags.valid is None
     assert embedded.images == images
     assert (embedded.n_computed, embedded.n_cached) == (6, 0)
     assert sorted(backbone.batches) == [2, 4]
-    assert calls == [("looking", done, 6) for done in (0, 4, 6)]
+    assert calls == [(stage, done, 6) for done in (0, 4, 6)]
 
 
 def test_content_that_occurs_twice_is_embedded_once(tmp_path: Path) -> None:
@@ -147,6 +148,8 @@ def test_nothing_usable_is_an_error_that_names_a_reason(tmp_path: Path) -> None:
         InputError, match=r"No usable image: all 2 were set aside\. The first, 'a\.png': \S"
     ):
         embed(images, MeanColours(), View())
+    with pytest.raises(InputError, match=r"No usable normal: all 2 were set aside"):
+        embed(images, MeanColours(), View(), kind="normal")
     with pytest.raises(InputError, match=r"all 1 were set aside\. The first, 'x': empty\."):
         embed(ImageSet((), (), (), (SetAside("x", "empty"),)), MeanColours(), View())
 
@@ -216,6 +219,46 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     assert (embedded.n_computed, embedded.n_cached) == (2, 4)
 
 
+CHANGED = "it changed while it was being read"
+
+
+def test_a_file_that_changed_since_it_was_hashed_is_set_aside(tmp_path: Path) -> None:
+    images, folder = paint(tmp_path / "images"), tmp_path / "cache"
+    path = tmp_path / "images" / "1.png"
+    before = path.read_bytes()
+    Image.new("RGB", (8, 8), (1, 2, 3)).save(path)
+    backbone = MeanColours()
+    embedded = embed(images, backbone, View(), cache=cache_in(folder, backbone))
+    check_colours(embedded, [COLOURS[0], *COLOURS[2:]])
+    assert embedded.images.set_aside == (SetAside("1.png", CHANGED),)
+    assert len(bag_files(folder)) == sum(backbone.batches) == embedded.n_computed == 5
+    path.write_bytes(before)  # nothing wrong was kept under its content
+    embedded = embed(images, MeanColours(), View(), cache=cache_in(folder, backbone))
+    check_colours(embedded, COLOURS)
+    assert (embedded.n_computed, embedded.n_cached) == (1, 5)
+
+
+def test_a_file_that_changes_while_it_is_decoded_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, folder = paint(tmp_path / "images"), tmp_path / "cache"
+    decode = embed_module.decode
+
+    def decode_and_change(source: Path, view: View, size: tuple[int, int]) -> object:
+        pixels = decode(source, view, size)
+        if source.name == "4.png":
+            source.write_bytes(source.read_bytes() + b"more")
+        if source.name == "5.png":
+            source.unlink()
+        return pixels
+
+    monkeypatch.setattr(embed_module, "decode", decode_and_change)
+    embedded = embed(images, MeanColours(), View(), cache=cache_in(folder, MeanColours()))
+    check_colours(embedded, COLOURS[:4])
+    assert embedded.images.set_aside == (SetAside("4.png", CHANGED), SetAside("5.png", CHANGED))
+    assert len(bag_files(folder)) == 4
+
+
 def test_other_views_and_backbones_have_their_own_entries(tmp_path: Path) -> None:
     images, folder = paint(tmp_path / "images"), tmp_path / "cache"
     mask = tmp_path / "mask.png"
@@ -268,7 +311,11 @@ def test_a_cache_that_cannot_be_written_does_not_fail_the_run(tmp_path: Path) ->
 # ---- tiles ----
 
 
-def test_tiles_lie_in_one_grid_where_they_were_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("at_once", "fed"), [(2, [2, 2, 2]), (4, [2, 4]), (1, [1] * 6)])
+def test_tiles_lie_in_one_grid_where_they_were_cut(
+    monkeypatch: pytest.MonkeyPatch, at_once: int, fed: list[int]
+) -> None:
+    monkeypatch.setattr(embed_module, "BATCH_FRAMES", at_once)
     backbone, view = MeanColours(), View(tiles=(2, 3))
     canvas = np.zeros((16, 24, 3), np.uint8)
     for number, colour in enumerate(COLOURS):
@@ -276,7 +323,7 @@ def test_tiles_lie_in_one_grid_where_they_were_cut(tmp_path: Path) -> None:
         canvas[row * 8 : row * 8 + 8, col * 8 : col * 8 + 8] = colour
     embedded = embed(array_images([canvas]), backbone, view)
     assert embedded.bags.grid == (8, 12)
-    assert backbone.batches == [6]
+    assert sorted(backbone.batches) == fed
     grid = embedded.bags.patches[0].reshape(8, 12, 3)
     for row in range(8):
         for col in range(12):

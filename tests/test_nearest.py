@@ -114,12 +114,14 @@ def test_lists_hold_the_bank_once(n_bank: int) -> None:
     np.testing.assert_allclose(np.linalg.norm(lists.centres, axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.parametrize("block", [1, 30, 4_000_000])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("n_bank", [1, 5, 400])
 def test_probing_every_list_is_exact(
-    monkeypatch: pytest.MonkeyPatch, n_bank: int, dtype: Any
+    monkeypatch: pytest.MonkeyPatch, n_bank: int, dtype: Any, block: int
 ) -> None:
     monkeypatch.setattr(nearest, "QUERIES_AT_ONCE", 32)
+    monkeypatch.setattr(nearest, "LIST_BLOCK", block)
     queries = unit_vectors(75, 6, seed=1, dtype=dtype)
     bank = unit_vectors(n_bank, 6, seed=2, dtype=dtype)
     lists = build_lists(bank)
@@ -153,6 +155,7 @@ def test_few_probes_find_less_than_many() -> None:
 
 def test_a_querys_own_image_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nearest, "QUERIES_AT_ONCE", 33)
+    monkeypatch.setattr(nearest, "LIST_BLOCK", 40)
     bank = unit_vectors(200, 6, seed=3)
     owner = np.arange(200) % 5
     lists = build_lists(bank)
@@ -198,6 +201,7 @@ def test_mean_over_peers(
 ) -> None:
     monkeypatch.setattr(nearest, "BLOCK_ROWS", 4)
     monkeypatch.setattr(nearest, "STRIPE", 2)
+    monkeypatch.setattr(nearest, "PEERS_AT_ONCE", 2)
     patches = unit_vectors(n, 6, 4, seed=n, dtype=dtype)
     before = patches.copy()
     scores = fold_peers(patches, np.array(peers), MeanOverPeers(n, 6))
@@ -240,12 +244,13 @@ def test_more_peers_than_there_is_room_for() -> None:
     np.testing.assert_allclose(scores, naive_scores(patches, list(range(n)), 2), **HALVES)
 
 
-@pytest.mark.parametrize("stripe", [1, 3, 100])
+@pytest.mark.parametrize(("stripe", "at_once"), [(1, 1), (3, 2), (2, 100), (100, 1), (100, 100)])
 @pytest.mark.parametrize(("n", "peers"), CASES)
 def test_every_pair_is_multiplied_once(
-    monkeypatch: pytest.MonkeyPatch, n: int, peers: list[int], stripe: int
+    monkeypatch: pytest.MonkeyPatch, n: int, peers: list[int], stripe: int, at_once: int
 ) -> None:
     monkeypatch.setattr(nearest, "STRIPE", stripe)
+    monkeypatch.setattr(nearest, "PEERS_AT_ONCE", at_once)
     patches = unit_vectors(n, 4, 3, seed=1)
     row_of = {bag.tobytes(): row for row, bag in enumerate(patches)}
     compared: list[frozenset[int]] = []

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 from flawsort import AnomalyClusterer, BackboneError, Bags, InputError, Method, OptionError, View
 from flawsort.backbones import BackboneInfo, load_backbone
@@ -74,12 +75,33 @@ class TestInputs:
         assert abs(hot % 8 * 8 + 4 - (column + 5)) <= 12
 
     @pytest.mark.parametrize("form", [str, Path])
-    def test_a_list_of_paths_in_any_order(
-        self, fitted: AnomalyClusterer, plates: Path, form: type
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_results_line_up_with_a_list(
+        self, fitted: AnomalyClusterer, plates: Path, form: type, seed: int
     ) -> None:
-        paths = sorted((plates / "parts").iterdir(), key=lambda path: path.name[::-1])
-        model = fit([form(path) for path in paths], plates / "good")
-        assert_same(model, fitted)
+        order = np.random.default_rng(seed).permutation(14)
+        names = [fitted.images_.names[row] for row in order]
+        paths = [form(plates / "parts" / name) for name in names]
+        model = fit(paths, plates / "good")
+        assert list(model.images_.names) == names
+        for name in ("scores_", "weights_", "embeddings_"):
+            assert np.array_equal(getattr(model, name), getattr(fitted, name)[order])
+        assert np.array_equal(model.linkage_[:, 2:], fitted.linkage_[:, 2:])
+        assert groups(model.labels_, names) == groups(fitted.labels_, fitted.images_.names)
+        assert model.heat_ == fitted.heat_
+        assert model.advice_ == fitted.advice_
+        assert np.array_equal(fitted.predict(paths), fitted.labels_[order])
+        images, found, scores = fitted.assign(paths)
+        assert list(images.names) == names
+        assert np.array_equal(found.labels, fitted.labels_[order])
+        assert np.allclose(scores, fitted.scores_[order], atol=1e-6)
+
+    def test_a_list_with_a_folder_is_sorted_by_name(
+        self, fitted: AnomalyClusterer, plates: Path
+    ) -> None:
+        single = plates / "parts" / "streak13.png"
+        assert_same(fit([single, plates / "parts"], plates / "good"), fitted)
+        assert_same(fit([str(plates / "parts"), str(single)], plates / "good"), fitted)
 
     def test_a_glob_and_an_image_set(self, fitted: AnomalyClusterer, plates: Path) -> None:
         assert_same(fit(str(plates / "parts" / "*.png"), plates / "good"), fitted)
@@ -110,6 +132,60 @@ class TestInputs:
         fit(bags[0])
         assert np.array_equal(bags[0].patches, before[0])
         assert np.array_equal(bags[1].patches, before[1])
+
+    def test_bags_from_outside_are_checked(self, bags: tuple[Bags, Bags]) -> None:
+        images, normals = bags
+        fitted = fit(*bags)
+        for value in (0.0, 2.0, np.nan, np.inf):
+            odd = images.patches.copy()
+            odd[3, 5] *= np.float16(value)
+            wrong = Bags(odd, images.grid)
+            for use in (
+                lambda wrong=wrong: fit(wrong),
+                lambda wrong=wrong: fit(images, wrong),
+                lambda wrong=wrong: fitted.predict(wrong),
+            ):
+                with (
+                    np.errstate(all="ignore"),
+                    pytest.raises(InputError, match="must be finite and of unit length"),
+                ):
+                    use()
+        valid = np.ones(images.patches.shape[:2], bool)
+        valid[2] = False
+        hidden = Bags(images.patches, images.grid, valid)
+        for use in (
+            lambda: fit(hidden, normals),
+            lambda: fit(images, hidden),
+            lambda: fitted.predict(hidden),
+        ):
+            with pytest.raises(InputError, match="Every image needs a valid patch"):
+                use()
+
+    @pytest.mark.parametrize("normal", [True, False])
+    @pytest.mark.parametrize("method", ["default", "paper"])
+    def test_what_patches_show_that_do_not_count_does_not_matter(
+        self, bags: tuple[Bags, Bags], method: str, normal: bool
+    ) -> None:
+        models, answers = [], []
+        for seed in (0, 1):
+            rng = np.random.default_rng(7)
+            made = []
+            for given in bags:
+                valid = rng.random(given.patches.shape[:2]) > 0.3
+                patches = given.patches.copy()
+                # Patches of other images, so that they would be near ones if they took part.
+                others = bags[0].patches.reshape(-1, given.dim)
+                strange = np.random.default_rng(seed).permutation(others)
+                patches[~valid] = strange[: (~valid).sum()]
+                made.append(Bags(patches, given.grid, valid))
+            model = fit(made[0], made[1] if normal else None, method=method)
+            models.append(model)
+            answers.append(model.assign(made[1]))
+        assert_same(*models)
+        (_, one, scores), (_, other, other_scores) = answers
+        assert np.array_equal(one.labels, other.labels)
+        assert np.array_equal(one.novelty, other.novelty)
+        assert np.array_equal(scores, other_scores)
 
     def test_bags_with_files_are_refused(self, plates: Path, bags: tuple[Bags, Bags]) -> None:
         message = "Give images and normals both as files or arrays, or both as Bags."
@@ -148,6 +224,105 @@ class TestInputs:
         assert reasons.keys() == {"a-cut.png", "empty.png"}
         assert "truncated" in reasons["a-cut.png"]
         assert len(model.labels_) == len(model.images_) == len(model.scores_) == 14
+
+    def test_predict_refuses_what_assign_goes_on_without(
+        self, fitted: AnomalyClusterer, plates: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "cut.png").write_text("no image")
+        (tmp_path / "empty.png").touch()
+        good = plates / "parts" / "dent03.png"
+        paths = [tmp_path / "cut.png", good, tmp_path / "empty.png"]
+        images, found, scores = fitted.assign(paths)
+        assert images.names == ("dent03.png",)
+        assert {entry.name for entry in images.set_aside} == {"cut.png", "empty.png"}
+        assert len(found.labels) == len(scores) == 1
+        with pytest.raises(InputError) as refused:
+            fitted.predict(paths)
+        first = images.set_aside[0]
+        assert str(refused.value) == (
+            f"2 of the images cannot be used, the first '{first.name}': {first.reason}. "
+            "Leave them out, or call assign, which does."
+        )
+        assert fitted.predict([good]).tolist() == fitted.labels_[3:4].tolist()
+
+
+def with_copies(arrays: list[Any], *rows: int) -> list[Any]:
+    return [*(arrays[row] for row in rows[:2]), *arrays, *(arrays[row] for row in rows[2:])]
+
+
+class TestCopies:
+    @pytest.mark.parametrize("normal", [True, False])
+    @pytest.mark.parametrize("method", ["default", "paper", Method(n_peers=5)])
+    def test_copies_change_nothing_for_anybody(self, method: Any, normal: bool) -> None:
+        good = plate_arrays(NORMALS) if normal else None
+        first = fit(plate_arrays(), good, method=method)
+        copied = (13, 3, 0, 0, 0, 0, 0, 9)
+        second = fit(with_copies(plate_arrays(), *copied), good, method=method)
+        for name in ("scores_", "weights_", "embeddings_"):
+            alone, among = getattr(first, name), getattr(second, name)
+            assert np.array_equal(among[2:16], alone)
+            assert np.array_equal(among[:2], alone[[13, 3]])
+            assert np.array_equal(among[16:], alone[list(copied[2:])])
+        assert second.heat_ == first.heat_
+        assert second.describer_.temperature == first.describer_.temperature
+        assert second.describer_.axis == first.describer_.axis
+        assert second.scored_ == first.scored_
+        assert len(second.labels_) == len(second.linkage_) + 1 == 22
+        originals = second.labels_[2:16]
+        assert second.labels_[:2].tolist() == originals[[13, 3]].tolist()
+        assert second.labels_[16:].tolist() == originals[list(copied[2:])].tolist()
+
+    def test_copies_of_files(self, fitted: AnomalyClusterer, plates: Path, tmp_path: Path) -> None:
+        shutil.copytree(plates / "parts", tmp_path / "parts")
+        for name in ("a.png", "z.png"):
+            shutil.copy(plates / "parts" / "streak08.png", tmp_path / "parts" / name)
+        model = fit(tmp_path / "parts", plates / "good")
+        rows = [model.images_.names.index(name) for name in fitted.images_.names]
+        for name in ("scores_", "weights_", "embeddings_"):
+            assert np.array_equal(getattr(model, name)[rows], getattr(fitted, name))
+            for copy in (0, 15):
+                assert np.array_equal(getattr(model, name)[copy], getattr(fitted, name)[8])
+        assert model.images_.duplicates() == (("a.png", "streak08.png", "z.png"),)
+        assert model.warnings_ == ["2 of the images are exact copies of others."]
+
+    def test_copies_of_bags(self, bags: tuple[Bags, Bags]) -> None:
+        for normals in (None, bags[1]):
+            first = fit(bags[0], normals)
+            rows = np.array([5, *range(14), 5, 11])
+            second = fit(bags[0].take(rows), normals)
+            for name in ("scores_", "weights_", "embeddings_"):
+                assert np.array_equal(getattr(second, name), getattr(first, name)[rows])
+
+    def test_copies_of_normals(self, bags: tuple[Bags, Bags]) -> None:
+        parts, good = plate_arrays(), plate_arrays(NORMALS)
+        assert_same(fit(parts, with_copies(good, 3, 3, 7, 7, 7)), fit(parts, good))
+        assert_same(fit(bags[0], bags[1].take([*range(10), 4, 4])), fit(*bags))
+
+    def test_copies_of_what_cannot_be_used(self, plates: Path, tmp_path: Path) -> None:
+        shutil.copytree(plates / "parts", tmp_path / "parts")
+        for name in ("a.png", "m.png", "z.png"):
+            (tmp_path / "parts" / name).write_text("no image")
+        model = fit(tmp_path / "parts", plates / "good")
+        assert by_kind(model)
+        assert [entry.name for entry in model.images_.set_aside] == ["a.png", "m.png", "z.png"]
+        assert all("not an image" in entry.reason for entry in model.images_.set_aside)
+
+    @pytest.mark.parametrize("normal", [True, False])
+    @pytest.mark.parametrize("method", ["default", "paper"])
+    def test_nothing_but_copies(self, method: str, normal: bool) -> None:
+        good = plate_arrays(NORMALS) if normal else None
+        model = fit([plate("dent", 0)] * 3, good, method=method)
+        assert np.isfinite(model.embeddings_).all()
+        assert np.isfinite(model.scores_).all()
+        assert (model.embeddings_ == model.embeddings_[0]).all()
+        assert sorted(set(model.labels_)) == [0, 1]  # as asked for, whatever it means
+        assert model.advice_.ambiguous
+
+    @pytest.mark.parametrize("normal", [True, False])
+    def test_two_contents(self, normal: bool) -> None:
+        good = plate_arrays(NORMALS) if normal else None
+        model = fit([plate("dent", 0), plate("streak", 1)] * 3, good)
+        assert model.labels_.tolist() == [0, 1] * 3
 
 
 class TestConventions:
@@ -203,16 +378,19 @@ class TestConventions:
     def test_not_fitted(self, plates: Path, tmp_path: Path) -> None:
         for use in (
             lambda model: model.predict(plates / "parts"),
+            lambda model: model.assign(plates / "parts"),
             lambda model: model.save(tmp_path / "run"),
         ):
-            with pytest.raises(OptionError, match="not fitted yet: call fit or load first"):
-                use(AnomalyClusterer())
+            for kind in (OptionError, NotFittedError):
+                with pytest.raises(kind, match="not fitted yet: call fit or load first"):
+                    use(AnomalyClusterer())
 
     def test_progress(self, plates: Path, bags: tuple[Bags, Bags]) -> None:
         heard: list[tuple[str, int, int]] = []
         fit(plates / "parts", plates / "good", progress=lambda *event: heard.append(event))
         assert heard[0] == ("embedding", 0, 14)
-        assert {stage for stage, _, _ in heard} >= {"embedding", "embedding normals", "scoring"}
+        stages = {"embedding", "embedding normals", "scoring", "comparing"}
+        assert {stage for stage, _, _ in heard} == stages
         assert all(0 <= done <= total for _, done, total in heard)
 
 
@@ -318,6 +496,11 @@ class TestErrors:
             fit(tmp_path / "nowhere")
         with pytest.raises(InputError, match="No images under"):
             fit(tmp_path)
+
+    def test_uniform_weights_have_no_use_for_normals(self, tmp_path: Path) -> None:
+        method = Method(weights="uniform", pooling="average")
+        with pytest.raises(OptionError, match="normal images have no use: leave one of the two"):
+            fit(tmp_path / "not looked for", tmp_path / "nor this", method=method)
 
     def test_method(self) -> None:
         with pytest.raises(OptionError, match="method must be one of default, paper or a Method"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bags import Array, unit_vectors
+from flawsort import pooling
 from flawsort.pooling import (
     BACKGROUND_PATCHES,
     CHOSEN_SHARE,
@@ -90,35 +91,50 @@ def naive_residual(bags: Bags, weights: Array, expected: Array) -> Array:
     return np.array(pooled)
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 64])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("n_patches", [9, 60, 200])
-def test_residual_pooling(n_patches: int, masked: bool) -> None:
+def test_residual_pooling(
+    monkeypatch: pytest.MonkeyPatch, n_patches: int, masked: bool, at_once: int
+) -> None:
+    monkeypatch.setattr(pooling, "IMAGES_AT_ONCE", at_once)
     patches = unit_vectors(3, n_patches, 4, dtype=np.float16)
     valid = np.random.default_rng(3).random((3, n_patches)) > 0.5 if masked else None
     bags = Bags(patches, (1, n_patches), valid)
     normal = unit_vectors(3, n_patches, 4, seed=8)
     weights = keep_heaviest(made_weights(3, n_patches, valid))
-    asked: list[Array] = []
+    asked: list[tuple[Array, Array]] = []
+    calls: list[tuple[str, int, int]] = []
 
-    def expected(chosen: Array) -> Array:
-        asked.append(chosen)
-        return np.take_along_axis(normal, chosen[..., None], axis=1)
+    def expected(images: Array, chosen: Array) -> Array:
+        asked.append((images, chosen))
+        return np.take_along_axis(normal[images], chosen[..., None], axis=1)
 
     before = patches.copy(), weights.copy()
-    pooled = residual_pooling(bags, weights, expected)
+    pooled = residual_pooling(bags, weights, expected, progress=lambda *call: calls.append(call))
     np.testing.assert_allclose(pooled, naive_residual(bags, weights, normal), atol=1e-5)
     np.testing.assert_array_equal(patches, before[0])
     np.testing.assert_array_equal(weights, before[1])
     n_chosen = max(1, round(CHOSEN_SHARE * n_patches))
-    assert asked[0].shape == (3, n_chosen + min(BACKGROUND_PATCHES, n_patches))
+    for images, chosen in asked:
+        assert len(images) <= at_once
+        assert chosen.shape == (len(images), n_chosen + min(BACKGROUND_PATCHES, n_patches))
+        if valid is not None:
+            assert np.take_along_axis(valid[images], chosen[:, n_chosen:], axis=1).all()
+    np.testing.assert_array_equal(np.concatenate([images for images, _ in asked]), [0, 1, 2])
+    ends = np.cumsum([len(images) for images, _ in asked]).tolist()
+    assert calls == [("comparing", end, 3) for end in ends]
+
+
+def shown(bags: Bags, images: Array, chosen: Array) -> Array:
+    """The chosen patches themselves."""
+    return np.take_along_axis(bags.patches[images], chosen[..., None], axis=1)
 
 
 def test_an_image_that_is_as_expected_has_no_residual() -> None:
     bags = Bags(unit_vectors(2, 8, 3), (2, 4))
     weights = keep_heaviest(made_weights(2, 8))
-    pooled = residual_pooling(
-        bags, weights, lambda chosen: np.take_along_axis(bags.patches, chosen[..., None], axis=1)
-    )
+    pooled = residual_pooling(bags, weights, lambda images, chosen: shown(bags, images, chosen))
     np.testing.assert_array_equal(pooled, np.zeros((2, 3)))
 
 
@@ -129,7 +145,7 @@ def test_what_all_patches_have_in_common_is_taken_off() -> None:
     pooled = residual_pooling(
         bags,
         weights,
-        lambda chosen: np.take_along_axis(bags.patches, chosen[..., None], axis=1) + shift,
+        lambda images, chosen: shown(bags, images, chosen) + shift,
     )
     np.testing.assert_allclose(pooled, 0, atol=1e-3)  # the square root of a rounding error
 

@@ -31,32 +31,77 @@ def some_valid(n_images: int) -> Array:
 @pytest.mark.parametrize("exact", [True, None])
 def test_scores_are_distances_to_the_nearest_normal_patch(exact: bool | None) -> None:
     bags, normals = made_bags(4), made_bags(3, seed=1)
-    comparison = NormalReference.from_bags(normals).compare(bags, exact=exact)
+    reference = NormalReference.from_bags(normals, exact=exact)
+    comparison = reference.compare(bags)
+    assert reference.exact is True
     bank = normals.patches.reshape(-1, 5)
     distances, index = naive_nearest(bags.patches.reshape(-1, 5), bank)
     np.testing.assert_allclose(comparison.scores, distances.reshape(4, 6), atol=1e-4)
     chosen = np.array([[0, 5], [1, 1], [3, 2], [4, 0]])
-    expected = comparison.expected(chosen)
+    expected = comparison.expected(np.arange(4), chosen)
     assert expected.dtype == np.float32
     for image in range(4):
         for place, patch in enumerate(chosen[image]):
             np.testing.assert_array_equal(
                 expected[image, place], bank[index.reshape(4, 6)[image, patch]]
             )
+    some = np.array([3, 1])
+    np.testing.assert_array_equal(comparison.expected(some, chosen[some]), expected[some])
     assert comparison.how == "nearest of 18 normal patches, searched exactly"
 
 
 def test_beyond_the_limit_the_search_goes_through_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(references, "EXACT_FLOP", 0.0)
-    reference = NormalReference.from_bags(made_bags(3, seed=1))
-    bags = made_bags(4)
+    normals, bags = made_bags(3, seed=1), made_bags(4)
+    reference = NormalReference.from_bags(normals)
+    assert reference.exact is None
     comparison = reference.compare(bags)
+    assert reference.exact is False
     assert comparison.how == "nearest of 18 normal patches, searched in inverted lists, 16 probes"
     # So few patches make ten lists, all of which are probed.
-    exact = reference.compare(bags, exact=True)
+    exact = NormalReference.from_bags(normals, exact=True).compare(bags)
     assert "exactly" in exact.how
     np.testing.assert_allclose(comparison.scores, exact.scores, atol=1e-4)
-    assert "lists" in reference.compare(bags, exact=False).how
+    chosen = np.tile(np.arange(6), (4, 1))
+    np.testing.assert_array_equal(
+        comparison.expected(np.arange(4), chosen), exact.expected(np.arange(4), chosen)
+    )
+
+
+@pytest.mark.parametrize("first", [0.0, np.inf])
+def test_the_first_comparison_decides_for_all(
+    monkeypatch: pytest.MonkeyPatch, first: float
+) -> None:
+    reference = NormalReference.from_bags(made_bags(3, seed=1))
+    monkeypatch.setattr(references, "EXACT_FLOP", first)
+    how = reference.compare(made_bags(4)).how
+    monkeypatch.setattr(references, "EXACT_FLOP", 0.0 if first else np.inf)
+    assert reference.compare(made_bags(1, seed=2)).how == how
+    assert reference.exact is (first > 0)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_what_was_asked_for_is_not_decided_by_size(
+    monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    monkeypatch.setattr(references, "EXACT_FLOP", 0.0 if exact else np.inf)
+    reference = NormalReference(made_bags(3, seed=1).patches.reshape(-1, 5), exact=exact)
+    assert ("exactly" in reference.compare(made_bags(4)).how) is exact
+    assert reference.exact is exact
+
+
+def test_lists_that_are_there_already_are_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, bags = made_bags(3, seed=1).patches.reshape(-1, 5), made_bags(4)
+    lists = references.build_lists(bank, random_state=0)
+    built = NormalReference(bank, exact=False).compare(bags)
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("built again")
+
+    monkeypatch.setattr(references, "build_lists", fail)
+    reference = NormalReference(bank, exact=False, lists=lists)
+    assert reference.lists is lists
+    np.testing.assert_array_equal(reference.compare(bags).scores, built.scores)
 
 
 def test_the_bank_leaves_out_what_is_not_valid() -> None:
@@ -152,13 +197,41 @@ def test_a_sample_of_peers() -> None:
     assert not np.allclose(other.scores, comparison.scores)
 
 
-def test_many_images_are_compared_with_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(references, "ALL_PEERS_LIMIT", 6)
-    monkeypatch.setattr(references, "SAMPLED_PEERS", 4)
-    comparison, _ = compare_with_peers(made_bags(7))
-    assert comparison.how == "a sample of 4 of 7 images as peers (Eq. 7)"
-    everybody, _ = compare_with_peers(made_bags(7), n_peers="all")
+PAIR = 2 * 6 * 6 * 5  # operations to compare two of the bags here
+
+
+@pytest.mark.parametrize(
+    ("flop", "n_peers"),
+    [
+        pytest.param(PAIR * 55, 11, id="just enough for every pair"),
+        pytest.param(PAIR * 55 - 1, 4, id="no more than so many"),
+        pytest.param(PAIR * 11 * 3.9, 3, id="as many as fit"),
+        pytest.param(PAIR * 11, 2, id="no fewer than so many"),
+        pytest.param(0, 2, id="even where nothing fits"),
+    ],
+)
+def test_as_many_peers_as_the_time_allows(
+    monkeypatch: pytest.MonkeyPatch, flop: float, n_peers: int
+) -> None:
+    monkeypatch.setattr(references, "PEER_FLOP", flop)
+    monkeypatch.setattr(references, "SAMPLED_PEERS", (2, 4))
+    comparison, reference = compare_with_peers(made_bags(11))
+    how = f"a sample of {n_peers} of 11 images as peers (Eq. 7)"
+    if n_peers == 11:
+        how = "all the other images as peers"
+    assert comparison.how == how
+    assert len(reference.peers) == n_peers
+    everybody, _ = compare_with_peers(made_bags(11), n_peers="all")
     assert everybody.how == "all the other images as peers"
+    given, _ = compare_with_peers(made_bags(11), n_peers=5)
+    assert given.how == "a sample of 5 of 11 images as peers (Eq. 7)"
+
+
+def test_a_single_image_has_no_peers() -> None:
+    comparison, _ = compare_with_peers(made_bags(1))
+    np.testing.assert_array_equal(comparison.scores, np.zeros((1, 6)))
+    expected = comparison.expected(np.array([0]), np.array([[0, 1]]))
+    np.testing.assert_array_equal(expected, np.zeros((1, 2, 5)))
 
 
 def test_what_peers_expect_leaves_the_image_itself_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,12 +240,14 @@ def test_what_peers_expect_leaves_the_image_itself_out(monkeypatch: pytest.Monke
     comparison, reference = compare_with_peers(bags)
     assert len(reference.peers) == 4
     chosen = np.tile(np.arange(6), (7, 1))
-    expected = comparison.expected(chosen)
+    expected = comparison.expected(np.arange(7), chosen)
     for image, bag in enumerate(bags.patches):
         others = [peer for peer in reference.peers if not (peer == bag).all()]
         assert len(others) in (3, 4)
         nearest = [peer[naive_nearest(bag, peer)[1]].astype(np.float64) for peer in others]
         np.testing.assert_allclose(expected[image], np.mean(nearest, axis=0), atol=1e-5)
+        alone = comparison.expected(np.array([image]), chosen[[image]])
+        np.testing.assert_array_equal(alone, expected[[image]])
 
 
 @pytest.mark.parametrize(("share", "count"), [(1.0, None), (0.4, 2)])
@@ -183,9 +258,11 @@ def test_new_images_against_stored_peers(share: float, count: int | None) -> Non
     for image, bag in enumerate(bags.patches):
         far = np.sort(naive_peer_distances(bag, peers.patches), axis=0)[:count]
         np.testing.assert_allclose(comparison.scores[image], far.mean(axis=0), atol=2e-3)
-    expected = comparison.expected(np.zeros((3, 1), int))
+    expected = comparison.expected(np.arange(3), np.zeros((3, 1), int))
     for image, bag in enumerate(bags.patches):
         nearest = [peer[naive_nearest(bag[:1], peer)[1][0]] for peer in peers.patches]
         np.testing.assert_allclose(
             expected[image, 0], np.mean(np.array(nearest, np.float64), axis=0), atol=1e-5
         )
+    some = np.array([2, 0])
+    np.testing.assert_array_equal(comparison.expected(some, np.zeros((2, 1), int)), expected[some])

@@ -230,6 +230,13 @@ def test_too_many_patches_are_kept_as_hottest_of_blocks(monkeypatch: pytest.Monk
     assert (heat[hot, 0, 1] == 255).all()  # patch 7: second row, third column
 
 
+def test_compared_with_nothing_nothing_looks_normal() -> None:
+    run = make_run()
+    assert Page(render_report(run)).data()["looksNormalBelow"] > 0
+    run.manifest["mode"] = "uniform"
+    assert Page(render_report(run)).data()["looksNormalBelow"] == 0
+
+
 def test_same_run_same_text_without_timings() -> None:
     assert render_report(make_run()) == render_report(make_run())
     assert "123.456" not in render_report(make_run())
@@ -314,6 +321,15 @@ def test_browser_shows_the_saved_groups(tmp_path: Path) -> None:
     cold = run.table["cluster"][int(run.scores.max(axis=1).argmin())]
     assert 'class="badge"' in dom.split('<article class="group" id="g')[cold + 1]
     assert "alert(1)</script>" not in re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL)
+
+
+@needs_browser
+def test_browser_shows_no_badge_where_nothing_was_compared(tmp_path: Path) -> None:
+    run = make_run()
+    run.manifest["mode"] = "uniform"
+    dom = browse(render_report(run), tmp_path)
+    assert len(shown_sizes(dom)) == 4
+    assert 'class="badge"' not in dom
 
 
 @needs_browser

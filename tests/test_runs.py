@@ -37,6 +37,9 @@ FILES = {
     "embeddings.npy", "images.csv", "images.parquet", "layout.npy", "linkage.npy", "manifest.json",
     "reference.npy", "report.html", "scores.npy", "thumbnails.bin", "thumbnails.npy", "weights.npy",
 }  # fmt: skip
+# All but the quarter at the top left.
+INSIDE = np.kron(np.array([[0, 255], [255, 255]], np.uint8), np.ones((32, 32), np.uint8))
+LISTS = {"list-centres.npy", "list-offsets.npy"}
 OPEN = """
 import json, sys
 from pathlib import Path
@@ -77,10 +80,30 @@ def run(fitted: AnomalyClusterer) -> Run:
     return make_run(fitted)
 
 
+@pytest.fixture(scope="module")
+def masked(plates: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run made with inverted lists and with a mask, which is gone."""
+    folder = tmp_path_factory.mktemp("masked")
+    Image.fromarray(INSIDE).save(folder / "mask.png")
+    model = AnomalyClusterer(
+        **settings(n_clusters=2, view=View(mask=folder / "mask.png"), method=Method(exact=False))
+    )
+    model.fit(plates / "parts", normal=plates / "good").save(folder / "run")
+    (folder / "mask.png").unlink()
+    return folder / "run"
+
+
 @pytest.fixture
 def copy(saved: Path, tmp_path: Path) -> Path:
     """A run of one's own to damage."""
     return Path(shutil.copytree(saved, tmp_path / "run"))
+
+
+def ended_process() -> int:
+    """The number of a process that is no more."""
+    process = start("pass")
+    process.communicate(timeout=60)
+    return process.pid
 
 
 def edit_manifest(folder: Path, **changes: object) -> None:
@@ -89,7 +112,7 @@ def edit_manifest(folder: Path, **changes: object) -> None:
 
 
 class TestRoundTrip:
-    @pytest.mark.parametrize("way", ["normals", "peers", "padded", "uniform"])
+    @pytest.mark.parametrize("way", ["normals", "peers", "padded", "uniform", "lists", "mask"])
     def test_in_a_new_process(
         self, way: str, plates: Path, fitted: AnomalyClusterer, tmp_path: Path
     ) -> None:
@@ -103,6 +126,13 @@ class TestRoundTrip:
         if way == "uniform":
             method = Method(weights="uniform", pooling="average")
             model = AnomalyClusterer(**settings(method=method)).fit(plates / "parts")
+        if way == "lists":
+            model = AnomalyClusterer(**settings(method=Method(exact=False)))
+            model.fit(plates / "parts", normal=plates / "good")
+        if way == "mask":
+            Image.fromarray(np.tile(np.uint8([9, 0]).repeat(32), (64, 1))).save(tmp_path / "m.tif")
+            model = AnomalyClusterer(**settings(view=View(mask=tmp_path / "m.tif")))
+            model.fit(plates / "parts")
         model.save(tmp_path / "run")
         answer = run_code(OPEN, tmp_path / "run", plates / "good")
         assert (answer.code, answer.err) == (0, "")
@@ -145,17 +175,73 @@ class TestRoundTrip:
         assert cli("report", tmp_path / "run", "--heatmaps", tmp_path / "maps").code == 0
         assert len(list((tmp_path / "maps").iterdir())) == 5
 
-    def test_mask_is_found_again_or_asked_for(self, plates: Path, tmp_path: Path) -> None:
-        mask = tmp_path / "mask.png"
-        Image.fromarray(np.tile(np.uint8([0, 255]).repeat(32), (64, 1))).save(mask)
-        model = AnomalyClusterer(**settings(n_clusters=2, view=View(mask=mask)))
-        model.fit(plates / "parts").save(tmp_path / "run")
-        loaded = AnomalyClusterer.load(tmp_path / "run")
+    def test_the_mask_is_part_of_the_run(
+        self, plates: Path, tmp_path: Path, masked: Path, cli: Cli
+    ) -> None:
+        kept = open_(masked).mask
+        assert kept is not None
+        with Image.open(io.BytesIO(kept)) as picture:
+            assert np.array_equal(np.asarray(picture), INSIDE)
+        shutil.copytree(masked, tmp_path / "moved")
+        loaded = AnomalyClusterer.load(tmp_path / "moved")
         loaded.cache = None
-        assert np.array_equal(loaded.predict(plates / "parts"), model.predict(plates / "parts"))
-        Image.fromarray(np.full((64, 64), 255, np.uint8)).save(mask)
-        with pytest.raises(OptionError, match="The mask must be the file that the view was made"):
-            AnomalyClusterer.load(tmp_path / "run")
+        assert loaded.valid_ is not None
+        assert loaded.valid_.sum() == 14 * 48
+        _, found, scores = loaded.assign(plates / "parts")
+        assert np.array_equal(found.labels, loaded.labels_)
+        # Lists are asked in the order of the images, which was that of content in the fit.
+        assert np.allclose(scores[loaded.valid_], loaded.scores_[loaded.valid_], atol=1e-6)
+        assert np.all(scores[~loaded.valid_] == scores.min())
+        assert cli("assign", plates / "good", "--run", tmp_path / "moved", "-q").code == 0
+        answer = cli("report", tmp_path / "moved", "--heatmaps", tmp_path / "maps")
+        assert (answer.code, answer.err) == (0, "")
+        assert len(list((tmp_path / "maps").iterdir())) == 14
+
+    @pytest.mark.parametrize("decided", ["by size", "by the method"])
+    def test_inverted_lists_are_part_of_the_run(
+        self, plates: Path, tmp_path: Path, decided: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patch:
+            if decided == "by size":
+                patch.setattr("flawsort.references.EXACT_FLOP", 0.0)
+            method = Method(exact=None if decided == "by size" else False)
+            model = AnomalyClusterer(**settings(n_clusters=2, method=method))
+            model.fit(plates / "parts", normal=plates / "good").save(tmp_path / "run")
+        assert "inverted lists" in model.scored_
+        assert contents(tmp_path / "run").keys() == FILES | LISTS
+        run = open_(tmp_path / "run")
+        assert run.lists is not None
+        assert run.reference is not None
+        centres, offsets = run.lists
+        assert len(offsets) == len(centres) + 1
+        assert offsets[-1] == len(run.reference) == 640
+
+        def fail(*_: object, **__: object) -> None:
+            raise AssertionError("built again")
+
+        wanted = model.assign([plate("dent", 50), plate("streak", 51), plate("good", 52)])
+        # As few patches as these would be searched exactly if their number decided.
+        monkeypatch.setattr("flawsort.references.build_lists", fail)
+        loaded = AnomalyClusterer.load(tmp_path / "run")
+        found = loaded.assign([plate("dent", 50), plate("streak", 51), plate("good", 52)])
+        assert np.array_equal(found[2], wanted[2])
+        for name in ("labels", "nearest", "confidence", "novelty"):
+            assert np.array_equal(getattr(found[1], name), getattr(wanted[1], name))
+        assert np.array_equal(loaded.predict(plates / "parts"), model.labels_)
+
+    def test_an_exact_run_stays_exact(
+        self, plates: Path, saved: Path, fitted: AnomalyClusterer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("flawsort.references.EXACT_FLOP", 0.0)
+        loaded = AnomalyClusterer.load(saved)
+        loaded.cache = None
+        assert np.array_equal(loaded.assign(plates / "parts")[2], fitted.scores_)
+        assert open_(saved).lists is None
+        assert open_(saved).mask is None
+
+    def test_lists_and_mask_are_not_needed(self, run: Run) -> None:
+        fields = {name: value for name, value in vars(run).items() if name not in ("lists", "mask")}
+        assert (Run(**fields).lists, Run(**fields).mask) == (None, None)
 
     def test_a_backbone_file_is_found_from_any_folder_and_verified(
         self, plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -234,6 +320,18 @@ class TestDamage:
         with pytest.raises(RunError, match=f"is damaged: {name} has changed since it was written"):
             open_(copy)
 
+    @pytest.mark.parametrize("name", [*sorted(LISTS), "mask"])
+    def test_lists_and_mask(self, masked: Path, tmp_path: Path, name: str) -> None:
+        shutil.copytree(masked, tmp_path / "run")
+        content = bytearray((tmp_path / "run" / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (tmp_path / "run" / name).write_bytes(content)
+        with pytest.raises(RunError, match=f"is damaged: {name} has changed since it was written"):
+            AnomalyClusterer.load(tmp_path / "run")
+        (tmp_path / "run" / name).unlink()
+        with pytest.raises(RunError, match=f"is damaged: {name} is missing"):
+            AnomalyClusterer.load(tmp_path / "run")
+
     @pytest.mark.parametrize("name", ["scores.npy", "images.parquet", "reference.npy"])
     def test_a_missing_file(self, copy: Path, name: str) -> None:
         (copy / name).unlink()
@@ -299,6 +397,48 @@ class TestOutput:
                 save_run(run, tmp_path / "run", overwrite=overwrite)
         assert contents(tmp_path) == {"run/thesis.txt": b"years of work"}
 
+    @pytest.mark.parametrize(
+        "text",
+        ['{"name": "a web application"}', "[]", "", "{", '{"format": {"name": "other"}}',
+         '{"format": "flawsort-run"}', "null"],
+    )  # fmt: skip
+    def test_the_manifest_of_something_else_is_not_touched(
+        self, run: Run, tmp_path: Path, text: str
+    ) -> None:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "manifest.json").write_text(text)
+        (tmp_path / "run" / "index.html").write_text("mine")
+        before = contents(tmp_path)
+        for overwrite in (False, True):
+            with pytest.raises(OptionError, match="holds files that are not a flawsort run"):
+                save_run(run, tmp_path / "run", overwrite=overwrite)
+        assert contents(tmp_path) == before
+
+    def test_a_run_of_a_newer_format_can_be_replaced(self, run: Run, copy: Path) -> None:
+        edit_manifest(copy, format={"name": "flawsort-run", "version": 2})
+        with pytest.raises(OptionError, match="already holds a run"):
+            save_run(run, copy)
+        save_run(run, copy, overwrite=True)
+        assert fingerprint(open_(copy)) == fingerprint(run)
+
+    @pytest.mark.parametrize("existing", [False, True])
+    def test_a_mount_point_is_refused(
+        self, run: Run, saved: Path, tmp_path: Path, existing: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / "disk"
+        if existing:
+            shutil.copytree(saved, folder)
+        else:
+            folder.mkdir()
+        before = contents(tmp_path)
+        monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == folder)
+        with pytest.raises(OptionError, match=r"is a mount point.*Name a folder inside it: '.*run"):
+            save_run(run, folder, overwrite=True)
+        assert contents(tmp_path) == before
+        if not existing:
+            save_run(run, folder / "run")
+            assert fingerprint(open_(folder / "run")) == fingerprint(run)
+
     def test_an_empty_folder_and_missing_parents_will_do(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
         for folder in (tmp_path / "empty", tmp_path / "a" / "b" / "run.v1"):
@@ -362,7 +502,7 @@ class TestInterruption:
         process.communicate(timeout=60)
         assert folder.exists() == existing
         left = [path for path in tmp_path.iterdir() if path != folder]
-        assert [path.name for path in left] == [".run.partial"]
+        assert [path.name for path in left] == [f".run.partial-{process.pid}"]
         with pytest.raises(RunError, match="is not a flawsort run"):
             open_(left[0])
         if existing:
@@ -375,12 +515,93 @@ class TestInterruption:
         """The old run has given way and the new one is not there yet: the old one comes back."""
         folder = tmp_path / "run"
         shutil.copytree(saved, tmp_path / ".run.old")
-        shutil.copytree(saved, tmp_path / ".run.partial")
+        shutil.copytree(saved, tmp_path / f".run.partial-{ended_process()}")
         with pytest.raises(OptionError, match="already holds a run"):
             save_run(run, folder)
         assert contents(folder) == contents(saved)
         save_run(run, folder, overwrite=True)
         assert list(tmp_path.iterdir()) == [folder]
+
+    @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
+    def test_left_overs_of_the_dead_are_removed_and_nothing_else(
+        self, run: Run, tmp_path: Path
+    ) -> None:
+        dead = ended_process()
+        process = start("import time; print('here', flush=True); time.sleep(600)")
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "here\n"
+            kept = [
+                f".run[1].partial-{process.pid}",  # is being written
+                ".run[1].partial-notes",
+                f".run1.partial-{dead}",  # of another output, which a pattern might take for ours
+                f".run[1].partial-{dead}.txt",
+                f"run[1].partial-{dead}",
+            ]
+            for name in (*kept, f".run[1].partial-{dead}", f".run[1].partial-{os.getpid()}"):
+                (tmp_path / name).mkdir()
+                (tmp_path / name / "half").write_text("half a file")
+            save_run(run, tmp_path / "run[1]")
+            assert {path.name for path in tmp_path.iterdir()} == {*kept, "run[1]"}
+            assert all((tmp_path / name / "half").exists() for name in kept)
+        finally:
+            process.kill()
+            process.communicate(timeout=60)
+        save_run(run, tmp_path / "run[1]", overwrite=True)
+        assert {path.name for path in tmp_path.iterdir()} == {*kept[1:], "run[1]"}
+
+    @pytest.mark.parametrize("existing", [False, True])
+    def test_a_run_that_cannot_be_moved_stays(
+        self, run: Run, saved: Path, tmp_path: Path, existing: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder, partial = tmp_path / "run", tmp_path / f".run.partial-{os.getpid()}"
+        if existing:
+            shutil.copytree(saved, folder)
+        rename = Path.rename
+
+        def busy(path: Path, target: Path) -> Path:
+            if path == partial:
+                raise OSError(16, "Device or resource busy")
+            return rename(path, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", busy)
+            with pytest.raises(RunError) as refused:
+                save_run(run, folder, overwrite=True)
+        assert str(refused.value) == (
+            f"The run is whole but could not be moved to '{folder}': Device or resource busy. "
+            f"It is in '{partial}': move it yourself."
+        )
+        assert fingerprint(open_(partial)) == fingerprint(run)
+        if existing:  # the old one comes back
+            with pytest.raises(OptionError, match="already holds a run"):
+                save_run(run, folder)
+            assert contents(folder) == contents(saved)
+
+
+class TestMap:
+    def test_names_move_no_point(self, plates: Path, tmp_path: Path, run: Run) -> None:
+        (tmp_path / "renamed").mkdir()
+        places = np.random.default_rng(0).permutation(14)
+        for path, number in zip(sorted((plates / "parts").iterdir()), places, strict=True):
+            shutil.copy(path, tmp_path / "renamed" / f"{number:02d}.png")
+        model = AnomalyClusterer(**settings(n_clusters=2))
+        renamed = make_run(model.fit(tmp_path / "renamed", normal=plates / "good"))
+        assert np.array_equal(renamed.layout[places], run.layout)
+        assert not np.array_equal(renamed.layout, run.layout)
+
+
+class TestFlags:
+    def test_only_compared_images_look_normal(self, plates: Path) -> None:
+        sources = [plates / "parts", plates / "good" / "good00.png"]
+        compared = AnomalyClusterer(**settings(n_clusters=3)).fit(sources, normal=plates / "good")
+        flags = dict(zip(compared.images_.names, make_run(compared).table["flags"], strict=True))
+        assert "looks-normal" in flags["good00.png"].split(";")
+        method = Method(weights="uniform", pooling="average")
+        alike = AnomalyClusterer(**settings(n_clusters=3, method=method)).fit(sources)
+        found = make_run(alike)
+        assert not any("looks-normal" in words for words in found.table["flags"])
+        assert found.manifest["mode"] == "uniform"
 
 
 NAMES = (

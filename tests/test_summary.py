@@ -11,6 +11,7 @@ import pytest
 from bags import blobs
 from flawsort import summary
 from flawsort.cluster import Placement, centres, place
+from flawsort.heatmaps import LOOKS_NORMAL_BELOW
 from flawsort.records import ImageSet
 from flawsort.summary import image_flags, images_table, two_dimensional_layout, typicality
 
@@ -45,18 +46,29 @@ def test_flags() -> None:
         runner_up_distance=np.array([2.0, 1.0, 0.0, 1.0, 1.0]),
     )
     heat = np.array([0.9, 0.9, 0.9, 0.9, 0.1])
-    assert image_flags(image_set("abcda"), placed, heat, 0.5) == [
+    images = image_set("abcda")
+    assert image_flags(images, placed, heat) == [
         ["duplicate"],
         ["borderline"],
         ["borderline"],  # in the middle of two equal centres
         ["borderline"],  # nearer to the other one
         ["duplicate", "looks-normal"],
     ]
+    compared_with_nothing = image_flags(images, placed, None)
+    assert compared_with_nothing == [
+        ["duplicate"], ["borderline"], ["borderline"], ["borderline"], ["duplicate"],
+    ]  # fmt: skip
+
+
+def test_an_image_looks_normal_below_the_limit() -> None:
+    placed = Placement(np.zeros(3), np.full(3, -1), np.full(3, np.inf))
+    heat = np.array([LOOKS_NORMAL_BELOW - 1e-6, LOOKS_NORMAL_BELOW, 1.0])
+    assert image_flags(image_set("abc"), placed, heat) == [["looks-normal"], [], []]
 
 
 def test_a_single_group_has_nothing_on_its_border() -> None:
     placed = Placement(np.array([0.0, 3.0]), np.array([-1, -1]), np.array([np.inf, np.inf]))
-    assert image_flags(image_set("ab"), placed, np.ones(2), 0.5) == [[], []]
+    assert image_flags(image_set("ab"), placed, np.ones(2)) == [[], []]
 
 
 def test_the_table_has_one_plain_value_an_image() -> None:

@@ -58,6 +58,8 @@ def nameless(bags: Bags) -> ImageSet:
 def checked(bags: Bags) -> Bags:
     """Bags from outside: finite, of unit length, and with valid patches in place of the others."""
     lengths = np.stack([np.linalg.norm(bag.astype(np.float32), axis=1) for bag in bags.patches])
+    if bags.valid is not None:
+        lengths = lengths[bags.valid]
     if not np.allclose(lengths, 1, atol=0.01):
         raise InputError(
             "patches must be finite and of unit length. Got lengths from "

@@ -65,23 +65,24 @@ def nearest_in_bank(queries: Floats, bank: Floats, *, progress: Progress | None 
     reference = np.ascontiguousarray(bank, dtype=np.float32)
 
     def search(start: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        return _search_block(queries[start : start + BLOCK_ROWS].astype(np.float32), reference)
+        return _best_block(queries[start : start + BLOCK_ROWS].astype(np.float32), reference)
 
     best = np.empty(len(queries), np.float32)
-    index = np.empty(len(queries), np.int64)
+    block_of = np.empty(len(queries), np.int64)
     with single_threaded_blas():
         for done, (start, found) in enumerate(zip(starts, in_threads(search, starts), strict=True)):
-            best[start : start + BLOCK_ROWS], index[start : start + BLOCK_ROWS] = found
+            best[start : start + BLOCK_ROWS], block_of[start : start + BLOCK_ROWS] = found
             if progress:
                 progress("scoring", done + 1, len(starts))
+        index = _index_in_block(queries, reference, block_of)
     return Nearest(distance(best), index)
 
 
-def _search_block(
+def _best_block(
     queries: NDArray[np.float32], bank: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Best similarity and its index. Only maxima are taken in the loop, which is much cheaper
-    than their positions; each query is then compared once more with its best block alone."""
+    """Each query's best similarity, and the block of the bank it is in. Maxima are much cheaper
+    than their positions, which are left to `_index_in_block`."""
     best = np.full(len(queries), -np.inf, np.float32)
     block_of = np.zeros(len(queries), np.int64)
     for number, start in enumerate(range(0, len(bank), BANK_BLOCK)):
@@ -89,13 +90,33 @@ def _search_block(
         better = top > best
         best[better] = top[better]
         block_of[better] = number
+    return best, block_of
+
+
+def _index_in_block(
+    queries: Floats, bank: NDArray[np.float32], block_of: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where the nearest patch is: each query once more, with its best block alone."""
+    order = np.argsort(block_of, kind="stable")
+    n_blocks = -(-len(bank) // BANK_BLOCK)
+    bounds = np.searchsorted(block_of[order], np.arange(n_blocks + 1))
+    step = LIST_BLOCK // BANK_BLOCK
+    pieces = [
+        (number, order[start : min(start + step, bounds[number + 1])])
+        for number in range(n_blocks)
+        for start in range(bounds[number], bounds[number + 1], step)
+    ]
+
+    def look(piece: tuple[int, NDArray[np.int64]]) -> NDArray[np.int64]:
+        first = piece[0] * BANK_BLOCK
+        similar = queries[piece[1]].astype(np.float32) @ bank[first : first + BANK_BLOCK].T
+        found: NDArray[np.int64] = first + similar.argmax(axis=1)
+        return found
+
     index = np.empty(len(queries), np.int64)
-    for number in np.unique(block_of):
-        rows = np.flatnonzero(block_of == number)
-        start = int(number) * BANK_BLOCK
-        similar = queries[rows] @ bank[start : start + BANK_BLOCK].T
-        index[rows] = start + similar.argmax(axis=1)
-    return best, index
+    for (_, rows), found in zip(pieces, in_threads(look, pieces), strict=True):
+        index[rows] = found
+    return index
 
 
 @dataclass(frozen=True)

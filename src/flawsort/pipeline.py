@@ -163,6 +163,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 "New images must have as many patches and dimensions as those of the fit, "
                 f"{fitted}. Got {bags.patches.shape[1:]}."
             )
+        if isinstance(given, Bags):
+            bags = checked(bags)
         described = self.describer_.describe(bags, progress=self.progress)
         found = assign_embeddings(described.embeddings, self.embeddings_, self.labels_)
         scores = described.scores
@@ -291,7 +293,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             if both:
                 are = "are" if both > 1 else "is"
                 self.warnings_.append(f"{both} of the images {are} among the normal ones too.")
-            known = len(self.normals_)
+            known = len(set(self.normals_.digests))
             if known < FEW_NORMALS:
                 few = f"{known} normal image{'s' if known > 1 else ''}"
                 self.warnings_.append(f"Only {few}: what is not shown there looks unusual.")

@@ -7,6 +7,7 @@ other file; opening a run checks the files that it reads. docs/run-format.md des
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import glob
 import hashlib
@@ -137,9 +138,12 @@ def save_run(
     try:
         _move_into_place(partial, folder.resolve())
     except OSError as error:
+        rescued = partial
+        with contextlib.suppress(OSError):  # under a name that no later run takes for a left-over
+            rescued = partial.rename(_beside(folder, f"finished-{os.getpid()}"))
         raise RunError(
             f"The run is whole but could not be moved to '{folder}': {error.strerror or error}. "
-            f"It is in '{partial}': move it yourself."
+            f"It is in '{rescued}': move it yourself."
         ) from error
 
 
