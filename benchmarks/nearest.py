@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from flawsort.lists import build_lists
 from flawsort.nearest import (
     MeanOverNearestPeers,
     MeanOverPeers,
-    build_lists,
     fold_peers,
     nearest_in_bank,
     search_flop,

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bags import Array, naive_nearest, naive_peer_distances, unit_vectors
+from flawsort import lists as inverted
 from flawsort import nearest
+from flawsort.lists import build_lists
 from flawsort.nearest import (
     MeanOverNearestPeers,
     MeanOverPeers,
-    build_lists,
     distance,
     expected_from_peers,
     fold_peers,
@@ -120,8 +121,8 @@ def test_lists_hold_the_bank_once(n_bank: int) -> None:
 def test_probing_every_list_is_exact(
     monkeypatch: pytest.MonkeyPatch, n_bank: int, dtype: Any, block: int
 ) -> None:
-    monkeypatch.setattr(nearest, "QUERIES_AT_ONCE", 32)
-    monkeypatch.setattr(nearest, "LIST_BLOCK", block)
+    monkeypatch.setattr(inverted, "QUERIES_AT_ONCE", 32)
+    monkeypatch.setattr(inverted, "SIMILARITIES_AT_ONCE", block)
     queries = unit_vectors(75, 6, seed=1, dtype=dtype)
     bank = unit_vectors(n_bank, 6, seed=2, dtype=dtype)
     lists = build_lists(bank)
@@ -132,7 +133,7 @@ def test_probing_every_list_is_exact(
 def test_sixteen_probes_find_nearly_every_neighbour() -> None:
     bank, queries = clustered(3000, 60, seed=1), clustered(300, 60, seed=2)
     lists = build_lists(bank)
-    assert len(lists.centres) > 4 * nearest.PROBES
+    assert len(lists.centres) > 4 * inverted.PROBES
     _, index = naive_nearest(queries, bank)
     found = lists.search(queries)
     assert (found.index == index).mean() > 0.97
@@ -154,8 +155,8 @@ def test_few_probes_find_less_than_many() -> None:
 
 
 def test_a_querys_own_image_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "QUERIES_AT_ONCE", 33)
-    monkeypatch.setattr(nearest, "LIST_BLOCK", 40)
+    monkeypatch.setattr(inverted, "QUERIES_AT_ONCE", 33)
+    monkeypatch.setattr(inverted, "SIMILARITIES_AT_ONCE", 40)
     bank = unit_vectors(200, 6, seed=3)
     owner = np.arange(200) % 5
     lists = build_lists(bank)

@@ -21,7 +21,7 @@ COMMANDS = ("cluster", "assign", "evaluate", "report", "backbones", "demo")
 ORDER = (
     "errors", "records", "threads", "files", "inputs", "raster", "images", "datasets",
     "backbones.protocol", "backbones.catalogue", "backbones.onnx", "backbones.patches", "backbones",
-    "cache", "embed", "nearest", "references", "weights", "pooling", "presets", "describe",
+    "cache", "embed", "nearest", "lists", "references", "weights", "pooling", "presets", "describe",
     "cluster", "advice", "assign", "metrics", "heatmaps", "pipeline",
     "runs", "summary", "storing", "report.payload", "report.page", "report",
     "demo", "console", "commands", "cli",

@@ -9,14 +9,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.lists import PROBES, InvertedLists, build_lists
 from flawsort.nearest import (
     EXACT_FLOP,
-    PROBES,
-    InvertedLists,
     MeanOverNearestPeers,
     MeanOverPeers,
     PeerStatistic,
-    build_lists,
     expected_from_peers,
     fold_peers,
     fold_references,

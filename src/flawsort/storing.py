@@ -19,7 +19,7 @@ from flawsort.describe import Describer, Reference
 from flawsort.errors import FlawsortError, RunError
 from flawsort.heatmaps import HeatScale, image_heat
 from flawsort.images import UnreadableImage, View, thumbnail
-from flawsort.nearest import InvertedLists
+from flawsort.lists import InvertedLists
 from flawsort.pipeline import AnomalyClusterer
 from flawsort.pooling import ScoreAxis
 from flawsort.presets import PRESETS, Method
