@@ -100,9 +100,10 @@ def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> 
     console.print_table("", ["group", "images", "mean score", "", "most typical"], rows)
     console.say()
     advice = manifest["clusters"]["advice"]
-    span = f"{advice['low']} to {advice['high']}" if advice["low"] < advice["high"] else advice["k"]
-    doubt = ", ambiguous" if advice["ambiguous"] else ""
-    console.say(f"Advice on the number of groups: {advice['k']} (range {span}{doubt}).")
+    span = f", anything from {advice['low']} to {advice['high']} is defensible"
+    said = f"{advice['k']}{span if advice['low'] < advice['high'] else ''}"
+    doubt = " (ambiguous)" if advice["ambiguous"] else ""
+    console.say(f"Advice on the number of groups: {said}{doubt}.")
     console.say(f"  {advice['reason']}")
     for warning in manifest["warnings"]:
         console.say(f"Note: {warning}")
