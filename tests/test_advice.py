@@ -24,7 +24,7 @@ def test_clear_blobs_are_counted(sizes: list[int]) -> None:
     found = advised(blobs(sizes, dim=16))
     assert (found.k, found.low, found.high) == (len(sizes),) * 3
     assert not found.ambiguous
-    assert "one merge more would join groups that are clearly less alike" in found.reason
+    assert "with fewer groups clearly different images would be joined" in found.reason
     (chosen,) = [one for one in found.candidates if one.k == found.k]
     assert chosen.stability > 0.9
     assert chosen.score == max(one.score for one in found.candidates)
@@ -45,7 +45,7 @@ def test_blobs_of_blobs_have_a_range() -> None:
     found = advised(np.repeat(pairs, 10, axis=0) + 0.3 * rng.standard_normal((60, 2)))
     assert (found.low, found.high) == (3, 6)
     assert found.k == 6
-    assert found.reason.startswith("Cuts at 3 and 6 groups stand out; advised is 6")
+    assert found.reason.startswith("3 and 6 groups all stand out; with 6, ")
 
 
 def test_advised_is_the_middle_cut_and_of_two_the_better(monkeypatch: pytest.MonkeyPatch) -> None:

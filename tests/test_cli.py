@@ -185,9 +185,12 @@ class TestCluster:
         told = json.loads(answer.out)
         assert told.keys() == {
             "run", "report", "mode", "n_images", "n_normals", "clusters", "warnings", "set_aside",
-            "timings", "evaluation", "images",
+            "timings", "evaluation", "groups", "images",
         }  # fmt: skip
         assert (told["run"], told["n_images"], told["n_normals"]) == ("new", 14, 10)
+        assert [entry["group"] for entry in told["groups"]] == [0, 1]
+        assert sum(entry["n_images"] for entry in told["groups"]) == 14
+        assert all(len(entry["typical"]) == 3 for entry in told["groups"])
         assert told["evaluation"] is None
         assert told["images"][0].keys() == IMAGE
         assert told["clusters"]["chosen"] == "given"
@@ -208,7 +211,9 @@ class TestCluster:
             "--truth", "truth.csv",
         )  # fmt: skip
         assert answer.code == 0
-        assert "14 images against 10 known-good ones: nearest of 640 normal patches" in answer.out
+        assert (
+            "14 images and 10 known-good ones: compared with 640 known-good patches" in answer.out
+        )
         assert re.search(r"group +images +mean score +most typical", answer.out)
         assert "Advice on the number of groups: " in answer.out
         assert "NMI 1.000, ARI 1.000, F1 1.000, with 2 groups for 2 kinds." in answer.out
@@ -359,7 +364,7 @@ class TestEvaluateAndReport:
         )
         answer = cli("evaluate", "run", "--truth", "some.csv")
         assert answer.code == 0
-        assert re.search(r"with the true k +2 +1\.000", answer.out)
+        assert re.search(r"if cut into the true number +2 +1\.000", answer.out)
         assert re.search(r"true kind +group 0 +group 1", answer.out)
         assert answer.out.endswith("2 of 14 images evaluated; left out: combined.\n")
 

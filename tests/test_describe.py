@@ -49,7 +49,7 @@ def test_the_paper_s_method() -> None:
     temperature = 0.3 * scores.std()
     weights = softmax(scores, temperature)
     embeddings = np.einsum("im,imd->id", weights, bags.patches.astype(np.float64))
-    assert how == "all the other images as peers"
+    assert how == "compared with each other"
     assert fitted.temperature == pytest.approx(temperature, rel=1e-3)
     assert fitted.axis is None
     np.testing.assert_allclose(described.scores, scores, atol=1e-3)
@@ -74,7 +74,7 @@ def test_the_default_method_with_normals() -> None:
     assert described.embeddings.shape == (20, bags.dim + 1)
     np.testing.assert_allclose(described.embeddings[:, :-1], pooled, atol=1e-3)
     np.testing.assert_allclose(described.embeddings[:, -1], axis, atol=1e-3)
-    assert "270 normal patches" in how
+    assert "270 known-good patches" in how
 
 
 def test_every_patch_alike() -> None:

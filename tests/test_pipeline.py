@@ -559,7 +559,7 @@ class TestWays:
         assert not np.allclose(paper.weights_, fitted.weights_)
         average = fit(plate_arrays(), method="paper")
         assert not np.array_equal(average.scores_, fit(plate_arrays()).scores_)
-        assert average.scored_ == "all the other images as peers"
+        assert average.scored_ == "compared with each other"
 
     def test_uniform(self) -> None:
         model = fit(plate_arrays(), method=Method(weights="uniform", pooling="average"))
@@ -570,7 +570,7 @@ class TestWays:
 
     def test_sampled_peers(self) -> None:
         model = fit(plate_arrays(), method=Method(n_peers=5))
-        assert model.scored_ == "a sample of 5 of 14 images as peers (Eq. 7)"
+        assert model.scored_ == "compared with a sample of 5 of them (Eq. 7)"
 
     def test_padding_gets_no_weight(self) -> None:
         wide = [array[16:48] for array in plate_arrays()]

@@ -47,7 +47,7 @@ def test_scores_are_distances_to_the_nearest_normal_patch(exact: bool | None) ->
             )
     some = np.array([3, 1])
     np.testing.assert_array_equal(comparison.expected(some, chosen[some]), expected[some])
-    assert comparison.how == "nearest of 18 normal patches, searched exactly"
+    assert comparison.how == "compared with 18 known-good patches, searched exactly"
 
 
 def test_beyond_the_limit_the_search_goes_through_lists(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,10 @@ def test_beyond_the_limit_the_search_goes_through_lists(monkeypatch: pytest.Monk
     assert reference.exact is None
     comparison = reference.compare(bags)
     assert reference.exact is False
-    assert comparison.how == "nearest of 18 normal patches, searched in inverted lists, 16 probes"
+    assert (
+        comparison.how
+        == "compared with 18 known-good patches, searched in inverted lists, 16 probes"
+    )
     # So few patches make ten lists, all of which are probed.
     exact = NormalReference.from_bags(normals, exact=True).compare(bags)
     assert "exactly" in exact.how
@@ -170,7 +173,7 @@ def test_all_the_others_are_peers(n_peers: object) -> None:
     bags = made_bags(7)
     comparison, reference = compare_with_peers(bags, n_peers=n_peers)  # type: ignore[arg-type]
     np.testing.assert_allclose(comparison.scores, naive_scores(bags, list(range(7))), atol=1e-4)
-    assert comparison.how == "all the other images as peers"
+    assert comparison.how == "compared with each other"
     np.testing.assert_array_equal(reference.peers, bags.patches)
 
 
@@ -187,7 +190,7 @@ def test_the_nearest_share_of_the_peers() -> None:
 def test_a_sample_of_peers() -> None:
     bags = made_bags(9)
     comparison, reference = compare_with_peers(bags, n_peers=3, random_state=5)
-    assert comparison.how == "a sample of 3 of 9 images as peers (Eq. 7)"
+    assert comparison.how == "compared with a sample of 3 of them (Eq. 7)"
     peers = [
         row for row in range(9) if any((bags.patches[row] == one).all() for one in reference.peers)
     ]
@@ -216,15 +219,15 @@ def test_as_many_peers_as_the_time_allows(
     monkeypatch.setattr(references, "PEER_FLOP", flop)
     monkeypatch.setattr(references, "SAMPLED_PEERS", (2, 4))
     comparison, reference = compare_with_peers(made_bags(11))
-    how = f"a sample of {n_peers} of 11 images as peers (Eq. 7)"
+    how = f"compared with a sample of {n_peers} of them (Eq. 7)"
     if n_peers == 11:
-        how = "all the other images as peers"
+        how = "compared with each other"
     assert comparison.how == how
     assert len(reference.peers) == n_peers
     everybody, _ = compare_with_peers(made_bags(11), n_peers="all")
-    assert everybody.how == "all the other images as peers"
+    assert everybody.how == "compared with each other"
     given, _ = compare_with_peers(made_bags(11), n_peers=5)
-    assert given.how == "a sample of 5 of 11 images as peers (Eq. 7)"
+    assert given.how == "compared with a sample of 5 of them (Eq. 7)"
 
 
 def test_a_single_image_has_no_peers() -> None:

@@ -230,6 +230,12 @@ def test_too_many_patches_are_kept_as_hottest_of_blocks(monkeypatch: pytest.Monk
     assert (heat[hot, 0, 1] == 255).all()  # patch 7: second row, third column
 
 
+def test_without_normals_nothing_looks_normal() -> None:
+    run = make_run()
+    run.manifest["mode"] = "unsupervised"
+    assert Page(render_report(run)).data()["looksNormalBelow"] == 0
+
+
 def test_compared_with_nothing_nothing_looks_normal() -> None:
     run = make_run()
     assert Page(render_report(run)).data()["looksNormalBelow"] > 0

@@ -110,14 +110,14 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
 
 def _reason(k: int, low: int, high: int, stable: float, plausible: list[int]) -> str:
     if stable < MIN_STABILITY:
-        return f"Random parts of the images fall into other groups at {k} (ARI {stable:.2f})."
+        return f"Grouping random subsets of the images gives other groups (agreement {stable:.2f})."
     if low == high:
         return (
-            f"Random parts of the images fall into the same groups (ARI {stable:.2f}), and one "
-            "merge more would join groups that are clearly less alike."
+            f"Grouping random subsets of the images gives the same groups (agreement {stable:.2f}),"
+            " and with fewer groups clearly different images would be joined."
         )
     cuts = ", ".join(str(other) for other in plausible[:-1]) + f" and {plausible[-1]}"
     return (
-        f"Cuts at {cuts} groups stand out; advised is {k}, with which random parts of the images "
-        f"agree (ARI {stable:.2f})."
+        f"{cuts} groups all stand out; with {k}, grouping random subsets of the images gives the "
+        f"same groups with an agreement of {stable:.2f}."
     )

@@ -365,6 +365,8 @@ def _run_cluster(
 
 
 def _summary(run: Run, output: Path, evaluation: dict[str, Any] | None) -> dict[str, Any]:
+    from flawsort.commands import groups
+
     kept = ("mode", "n_images", "n_normals", "clusters", "warnings", "set_aside", "timings")
     figures = None
     if evaluation is not None:
@@ -374,6 +376,7 @@ def _summary(run: Run, output: Path, evaluation: dict[str, Any] | None) -> dict[
         "report": str(output / "report.html"),
         **{key: run.manifest[key] for key in kept},
         "evaluation": figures,
+        "groups": groups(run),
         "images": [
             dict(zip(run.table, row, strict=True)) for row in zip(*run.table.values(), strict=True)
         ],

@@ -16,7 +16,7 @@ from flawsort.cluster import cut
 from flawsort.datasets import EXCLUDED_LABELS, read_truth
 from flawsort.errors import BackboneError, InputError, OptionError
 from flawsort.files import find_images, shown
-from flawsort.heatmaps import overlay
+from flawsort.heatmaps import NORMAL_GROUP_SHARE, overlay
 from flawsort.images import UnreadableImage, thumbnail
 from flawsort.metrics import Agreement, agreement
 from flawsort.pipeline import AnomalyClusterer
@@ -82,22 +82,44 @@ def cluster_images(
     return run, evaluation
 
 
-def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> None:
-    """The groups, what to know about them, and where everything is."""
-    manifest, labels = run.manifest, np.array(run.table["cluster"])
-    compared = f" against {manifest['n_normals']} known-good ones" if manifest["n_normals"] else ""
-    console.say(f"{manifest['n_images']} images{compared}: {manifest['scored']}.")
-    typical = np.array(run.table["typicality"])
-    rows = []
-    for group in range(manifest["clusters"]["n_clusters"]):
+def groups(run: Run) -> list[dict[str, Any]]:
+    """What there is to say of each group: size, mean score, most typical images."""
+    labels, typical = np.array(run.table["cluster"]), np.array(run.table["typicality"])
+    entries = []
+    for group in range(run.manifest["clusters"]["n_clusters"]):
         members = np.flatnonzero(labels == group)
         best = members[np.argsort(-typical[members], kind="stable")][:3]
         normal = np.mean(["looks-normal" in run.table["flags"][i].split(";") for i in members])
-        mean = float(np.mean([run.table["score"][i] for i in members]))
-        names = ", ".join(run.table["name"][i] for i in best)
-        rows.append([group, len(members), mean, "looks normal" if normal > 0.5 else "", names])
+        entries.append(
+            {
+                "group": group,
+                "n_images": len(members),
+                "mean_score": float(np.mean([run.table["score"][i] for i in members])),
+                "looks_normal": bool(normal >= NORMAL_GROUP_SHARE),
+                "typical": [run.table["name"][i] for i in best],
+            }
+        )
+    return entries
+
+
+def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> None:
+    """The groups, what to know about them, and where everything is."""
+    manifest = run.manifest
+    known = f" and {manifest['n_normals']} known-good ones" if manifest["n_normals"] else ""
+    console.say(f"{manifest['n_images']} images{known}: {manifest['scored']}.")
+    rows = [
+        [
+            entry["group"],
+            entry["n_images"],
+            entry["mean_score"],
+            "looks normal" if entry["looks_normal"] else "",
+            ", ".join(entry["typical"]),
+        ]
+        for entry in groups(run)
+    ]
     console.say()
     console.print_table("", ["group", "images", "mean score", "", "most typical"], rows)
+    console.say("(a higher score is more unusual, within this run)")
     console.say()
     advice = manifest["clusters"]["advice"]
     span = f", anything from {advice['low']} to {advice['high']} is defensible"
@@ -217,7 +239,7 @@ def show_evaluation(result: dict[str, Any]) -> None:
         ["", "groups", "NMI", "ARI", "F1", "F1 micro", "purity"],
         [
             ["as in the run", len(result["clusters"]), *(result[name] for name in figures)],
-            ["with the true k", result["true_k"], *(oracle[name] for name in figures)],
+            ["if cut into the true number", result["true_k"], *(oracle[name] for name in figures)],
         ],
     )
     console.say()

@@ -17,7 +17,10 @@ from flawsort.errors import InputError, OptionError
 from flawsort.records import Bools, Floats
 
 LOOKS_NORMAL_BELOW = 0.25
-"""An image, or a group by its median image, whose `image_heat` is below this looks normal."""
+"""An image whose `image_heat` is below this looks normal."""
+
+NORMAL_GROUP_SHARE = 0.9
+"""A group looks normal when at least this share of its images does."""
 
 NORMAL_PERCENTILE = 99.0
 HOT_PERCENTILE = 95.0

@@ -302,5 +302,6 @@ def _plain_reasons() -> Iterator[None]:
         text = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, OSError) and error.errno is not None:
             raise UnreadableImage(f"cannot be read: {error.strerror}") from error
-        kind = "truncated" if "truncated" in text.lower() else "damaged"
-        raise UnreadableImage(f"{kind}: {text}") from error
+        if "truncated" in text.lower():
+            raise UnreadableImage("truncated: the file is cut short") from error
+        raise UnreadableImage(f"damaged: {text}") from error

@@ -93,7 +93,7 @@ class NormalReference:
         else:
             found = self.lists.search(queries, progress=progress)
         way = "exactly" if self.exact else f"in inverted lists, {PROBES} probes"
-        how = f"nearest of {len(self.bank):,} normal patches, searched {way}"
+        how = f"compared with {len(self.bank):,} known-good patches, searched {way}"
         shape = bags.patches.shape[:2]
         index = found.index.reshape(shape)
 
@@ -191,9 +191,9 @@ def compare_with_peers(
     def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
         return expected_from_peers(bags.patches[images], chosen, reference.peers, own[images])
 
-    how = "all the other images as peers"
+    how = "compared with each other"
     if len(peers) < len(bags):
-        how = f"a sample of {len(peers)} of {len(bags)} images as peers (Eq. 7)"
+        how = f"compared with a sample of {len(peers)} of them (Eq. 7)"
     return Comparison(scores, expected, how), reference
 
 

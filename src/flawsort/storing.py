@@ -41,7 +41,8 @@ def make_run(model: AnomalyClusterer) -> Run:
     middles = centres(model.embeddings_, model.labels_)
     placed = place(model.embeddings_, model.labels_, middles)
     heat = None
-    if model.describer_.reference is not None:  # compared with nothing, nothing looks normal
+    # Only known-good images say what is normal: among peers a faint flaw may look it.
+    if isinstance(model.describer_.reference, NormalReference):
         heat = image_heat(model.scores_, model.heat_, model.valid_)
     flags = image_flags(model.images_, placed, heat)
     unusual = image_scores(model.scores_, model.valid_)

@@ -71,9 +71,10 @@ function median(values) {
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
-// The one place that decides whether a group looks normal: its median image is hardly warm.
+// A group looks normal when nearly all of its images do.
 function looksNormal(rows) {
-  return median(rows.map((i) => PEAK[i] / 255)) < D.looksNormalBelow;
+  const cold = rows.filter((i) => PEAK[i] / 255 < D.looksNormalBelow);
+  return cold.length >= D.normalGroupShare * rows.length;
 }
 
 function mean(values) {

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from flawsort.errors import RunError
-from flawsort.heatmaps import LOOKS_NORMAL_BELOW, HeatScale, colour_table, image_heat
+from flawsort.heatmaps import (
+    LOOKS_NORMAL_BELOW,
+    NORMAL_GROUP_SHARE,
+    HeatScale,
+    colour_table,
+    image_heat,
+)
 from flawsort.records import Bools, Floats
 from flawsort.runs import Run
 from flawsort.summary import BORDERLINE_MARGIN
@@ -59,8 +65,9 @@ def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
         "layout": _pack(np.rint(np.clip(run.layout, 0.0, 1.0) * 65535), "<u2"),
         "candidates": [_candidate(entry) for entry in advice.get("candidates") or []],
         "advised": {key: advice.get(key) for key in ("k", "low", "high")} if advice else None,
-        # Images that were compared with nothing have no heat and look like nothing.
-        "looksNormalBelow": 0 if run.manifest.get("mode") == "uniform" else LOOKS_NORMAL_BELOW,
+        # Only known-good images say what is normal.
+        "looksNormalBelow": LOOKS_NORMAL_BELOW if run.manifest.get("mode") == "with normals" else 0,
+        "normalGroupShare": NORMAL_GROUP_SHARE,
         "borderlineBelow": BORDERLINE_MARGIN,
     }
 

@@ -100,7 +100,7 @@ function groupHead(card, matched) {
     `mean score ${figure(group.score)}`,
   ];
   const head = el("header", {}, mark(group.rank), el("h2", {}, `Group ${group.id}`), el("p", {}, words.join(" · ")));
-  if (group.normal) head.append(el("span", { class: "badge", title: "Its median image is hardly warm on the calibrated scale" }, "looks normal"));
+  if (group.normal) head.append(el("span", { class: "badge", title: "Nearly all of its images are hardly warm on the calibrated scale" }, "looks normal"));
   if (!matched && size > 3) {
     const toggle = el("button", { type: "button", class: "quiet", "aria-expanded": "false" }, `Show all ${size.toLocaleString("en")}`);
     toggle.addEventListener("click", () => {
