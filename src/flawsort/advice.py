@@ -16,9 +16,9 @@ RESAMPLES = 20
 RESAMPLE_SHARE = 0.8
 RESAMPLE_LIMIT = 1000
 # Chosen on the dev sets, where the advised k was off by 0.8 (with normals) and 2.0 (without) on
-# average and cost .01 NMI against the true k at most (docs/method.md). Gaps count in proportion to k up to
-# 8, the largest number of kinds that is common; cuts at 60% of the best score are plausible; below
-# a stability of 0.5 another sample of the images would be grouped differently.
+# average and cost at most .01 NMI against the true k (docs/method.md). Gaps count in proportion to
+# k up to 8, the largest number of kinds that is common; cuts at 60% of the best score are
+# plausible; below a stability of 0.5 another sample of the images would be grouped differently.
 GAP_BONUS_LIMIT = 8
 PLAUSIBLE = 0.6
 MIN_STABILITY = 0.5
