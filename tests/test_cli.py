@@ -169,11 +169,16 @@ class TestErrors:
     @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for another process")
     def test_ctrl_c(self, here: Path) -> None:
         line = ("cluster", "parts", "-o", "new", "--no-cache", "--image-size", "64")
-        with start(STALLING_MAIN, "embedding", *line) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "stalled\n"
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
+        # A shell may have started the tests with SIGINT ignored, which children inherit.
+        listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        with start(listening + STALLING_MAIN, "embedding", *line) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "stalled\n"
+                process.send_signal(signal.SIGINT)
+                _, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
         assert (process.returncode, err) == (130, "flawsort: interrupted.\n")
         assert not (here / "new").exists()
 
