@@ -2,10 +2,10 @@
 
     python benchmarks/embed.py [FOLDER ...]
 
-Bare, out of the box: onnxruntime with all cores on batches of 16 that are decoded already, and
-nothing else. Bare, as we call it: the same on our own small batches, from as many threads as we
-use. Ours: files to bags, decoding, patches, cache and all, as a ratio to each of them. Without a
-folder the demo's images are made and used.
+Bare: onnxruntime on batches that are decoded already, and nothing else; out of the box (all cores
+on one call) on large batches and on the same small ones that we use, and as we call it (the small
+ones, a call to a core). Ours: files to bags, decoding, patches, cache and all, as a ratio to each.
+Without a folder the demo's images are made and used.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from flawsort.demo import make_demo_images
 from flawsort.embed import BATCH_FRAMES, cache_setting, embed
 from flawsort.files import find_images
 from flawsort.images import View, decode
+from flawsort.records import Floats
 from flawsort.threads import in_threads
 
 BARE_BATCH = 16
@@ -34,7 +37,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="*")
     parser.add_argument("--backbone", default=DEFAULT_BACKBONE, choices=sorted(catalogue()))
     parser.add_argument("--most", type=int, default=400, help="images to use at the most")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folders = options.folders or [str(make_demo_images(Path(scratch) / "demo")[0])]
@@ -51,35 +54,42 @@ def compare(folders: list[str], options: argparse.Namespace, scratch: Path) -> N
     path = entry_path(catalogue()[options.backbone])
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
-    starts = range(0, len(frames), BARE_BATCH)
-    bare, same, ours, cached = [], [], [], []
+    large = [frames[at : at + BARE_BATCH] for at in range(0, len(frames), BARE_BATCH)]
     small = [frames[at : at + BATCH_FRAMES] for at in range(0, len(frames), BATCH_FRAMES)]
-    for turn in range(options.repeats):
-        start = time.perf_counter()
-        for at in starts:
-            session.run(None, {name: frames[at : at + BARE_BATCH]})
-        bare.append(len(frames) / (time.perf_counter() - start))
-        start = time.perf_counter()
-        for _ in in_threads(backbone.feature_maps, small):
+
+    def plain(batches: list[Floats]) -> None:
+        for batch in batches:
+            session.run(None, {name: batch})
+
+    def as_called(batches: list[Floats]) -> None:
+        for _ in in_threads(backbone.feature_maps, batches):
             pass
-        same.append(len(frames) / (time.perf_counter() - start))
+
+    rates: dict[str, list[float]] = {}
+
+    def timed(what: str, work: Callable[[], object]) -> None:
+        start = time.perf_counter()
+        work()
+        rates.setdefault(what, []).append(len(usable) / (time.perf_counter() - start))
+
+    for turn in range(options.repeats):
         cache = BagCache(scratch / f"cache{turn}", cache_setting(backbone, view))
-        for rates in (ours, cached):
-            start = time.perf_counter()
-            embed(usable, backbone, view, cache=cache)
-            rates.append(len(usable) / (time.perf_counter() - start))
+        timed(f"bare, batches of {BARE_BATCH}", partial(plain, large))
+        timed("bare, same batches", partial(plain, small))
+        timed("bare, same batches, our threads", partial(as_called, small))
+        timed("ours, from files, cache empty", partial(embed, usable, backbone, view, cache=cache))
+        timed("ours, all in the cache", partial(embed, usable, backbone, view, cache=cache))
     print(
-        f"{len(usable)} images, {backbone.info.name} at {size[0]} x {size[1]}, best of {len(bare)}"
+        f"{len(usable)} images, {backbone.info.name} at {size[0]} x {size[1]}, medians of ", end=""
     )
-    print(f"{'':<34} {'images/s':>9} {'to out of the box':>18} {'to same batches':>16}")
-    for name, rates in (
-        ("bare onnxruntime, out of the box", bare),
-        ("bare onnxruntime, our batches", same),
-        ("embed, from files, cache empty", ours),
-        ("embed, all in the cache", cached),
-    ):
-        best = max(rates)
-        print(f"{name:<34} {best:>9.1f} {best / max(bare):>18.2f} {best / max(same):>16.2f}")
+    print(f"{options.repeats}; ratios to bare onnxruntime on")
+    middle = {what: float(np.median(found)) for what, found in rates.items()}
+    bare = [what for what in middle if what.startswith("bare")]
+    heads = [f"batches of {BARE_BATCH}", "same batches", "our threads"]
+    print(f"{'':<32} {'images/s':>9}" + "".join(f" {head:>14}" for head in heads))
+    for what, rate in middle.items():
+        ratios = "".join(f" {rate / middle[base]:>14.2f}" for base in bare)
+        print(f"{what:<32} {rate:>9.1f}{ratios}")
 
 
 if __name__ == "__main__":

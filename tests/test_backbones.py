@@ -12,6 +12,7 @@ import onnx_files
 from bags import Array
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, catalogue, entry_path, load_backbone
 from flawsort.backbones import onnx as onnx_module
+from flawsort.backbones.half import to_half
 from flawsort.backbones.patches import patch_embeddings
 from flawsort.errors import BackboneError
 
@@ -317,9 +318,6 @@ def test_patches_against_loops(shapes: list[tuple[int, int, int]]) -> None:
     assert grid == (max(s[1] for s in shapes), max(s[2] for s in shapes))
     np.testing.assert_allclose(patches, naive_patches(maps), atol=2e-5)
     np.testing.assert_allclose(np.linalg.norm(patches, axis=2), 1, atol=1e-5)
-    halves, _ = patch_embeddings(maps, np.float16)
-    assert halves.dtype == np.float16
-    np.testing.assert_array_equal(halves, patches.astype(np.float16))
     for one, kept in zip(maps, before, strict=True):
         np.testing.assert_array_equal(one, kept)
 
@@ -341,6 +339,18 @@ def test_a_vector_of_zeros_points_in_the_direction_of_all_ones() -> None:
     both, _ = patch_embeddings([maps, np.zeros((1, 2, 5, 5), np.float32)])
     np.testing.assert_allclose(np.linalg.norm(both, axis=2), 1, atol=1e-6)
     np.testing.assert_allclose(both[0, -1], np.array([0.5] * 4 + [0.5**0.5] * 2) * 0.5**0.5)
+
+
+def test_halves_are_those_of_numpy() -> None:
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    finite = np.sort(every[np.isfinite(every)]).astype(np.float32)
+    ties = (finite[:-1] + finite[1:]) / 2
+    near = np.nextafter(ties, np.float32(np.inf)), np.nextafter(ties, np.float32(-np.inf))
+    values = np.concatenate([finite, ties, *near, np.float32([1e-10, -1e-30, np.inf, -np.inf])])
+    for shaped in (values, values[: 6 * 7 * 8].reshape(6, 7, 8), values[:0]):
+        halves = to_half(shaped)
+        assert halves.dtype == np.float16
+        np.testing.assert_array_equal(halves, shaped.astype(np.float16))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

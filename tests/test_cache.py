@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import flawsort.cache as cache_module
 from bags import unit_vectors
 from flawsort.cache import Bag, BagCache, default_cache_folder
 
@@ -139,13 +141,11 @@ def test_a_file_in_place_of_the_folder_stops_nothing(tmp_path: Path) -> None:
 def test_a_full_disk_stops_nothing_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = Path.write_bytes
-
-    def write_half(path: Path, content: bytes) -> int:
-        write(path, content[: len(content) // 2])
+    def half_and_no_more(bag: Bag) -> Iterator[bytes]:
+        yield bag.patches.tobytes()
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", write_half)
+    monkeypatch.setattr(cache_module, "_packed", half_and_no_more)
     cache = BagCache(tmp_path, {})
     cache.store("a", made_bag())
     assert cache.load("a") is None

@@ -238,25 +238,31 @@ def test_a_file_that_changed_since_it_was_hashed_is_set_aside(tmp_path: Path) ->
     assert (embedded.n_computed, embedded.n_cached) == (1, 5)
 
 
-def test_a_file_that_changes_while_it_is_decoded_is_not_kept(
+def test_what_happens_to_a_file_after_it_was_read_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, folder = paint(tmp_path / "images"), tmp_path / "cache"
     decode = embed_module.decode
 
-    def decode_and_change(source: Path, view: View, size: tuple[int, int]) -> object:
-        pixels = decode(source, view, size)
-        if source.name == "4.png":
-            source.write_bytes(source.read_bytes() + b"more")
-        if source.name == "5.png":
-            source.unlink()
-        return pixels
+    def remove_and_decode(source: bytes, view: View, size: tuple[int, int]) -> object:
+        for path in images.sources:
+            if isinstance(path, Path) and path.is_file() and path.read_bytes() == source:
+                path.unlink()
+        return decode(source, view, size)
 
-    monkeypatch.setattr(embed_module, "decode", decode_and_change)
+    monkeypatch.setattr(embed_module, "decode", remove_and_decode)
     embedded = embed(images, MeanColours(), View(), cache=cache_in(folder, MeanColours()))
-    check_colours(embedded, COLOURS[:4])
-    assert embedded.images.set_aside == (SetAside("4.png", CHANGED), SetAside("5.png", CHANGED))
-    assert len(bag_files(folder)) == 4
+    check_colours(embedded, COLOURS)
+    assert not any((tmp_path / "images").iterdir())
+
+
+def test_a_file_that_went_away_is_set_aside(tmp_path: Path) -> None:
+    images = paint(tmp_path / "images")
+    (tmp_path / "images" / "5.png").unlink()
+    embedded = embed(images, MeanColours(), View())
+    check_colours(embedded, COLOURS[:5])
+    reason = "cannot be read: No such file or directory"
+    assert embedded.images.set_aside == (SetAside("5.png", reason),)
 
 
 def test_other_views_and_backbones_have_their_own_entries(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from flawsort import images as images_module
 from flawsort.errors import InputError, OptionError
@@ -95,6 +96,38 @@ def test_reduction_averages_and_skips_nothing() -> None:
     deep = image.astype(np.uint16) * 257
     for source in (image, deep):
         assert decode(source, FULL, (8, 8)).frames.max() > 0.005
+
+
+@pytest.mark.parametrize("turned", [1, 6])
+@pytest.mark.parametrize("fit", ["stretch", "pad", "crop"])
+def test_a_large_jpeg_is_read_small_and_looks_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fit: Any, turned: int
+) -> None:
+    smooth = Image.fromarray(noise(12, 9, 3)).resize((900, 1200), Image.Resampling.BICUBIC)
+    exif = Image.Exif()
+    exif[0x0112] = turned
+    smooth.save(tmp_path / "large.jpg", quality=95, exif=exif)
+    loaded: list[tuple[int, int]] = []
+    load = images_module.load
+
+    def watched(*args: Any, **options: Any) -> Any:
+        raster = load(*args, **options)
+        loaded.append(raster.shallow.size)
+        return raster
+
+    monkeypatch.setattr(images_module, "load", watched)
+    small = decode(tmp_path / "large.jpg", View(fit=fit), (64, 48))
+    monkeypatch.setattr(images_module, "_REDUCING_GAP", 1000.0)
+    whole = decode(tmp_path / "large.jpg", View(fit=fit), (64, 48))
+    assert loaded[0] in {(225, 300), (300, 225)}
+    assert loaded[1] in {(900, 1200), (1200, 900)}
+    assert np.abs(small.frames - whole.frames).mean() < 0.004
+    assert np.abs(small.frames - whole.frames).max() < 0.03
+    # A region is counted in pixels of the image as it is, which then comes whole.
+    monkeypatch.undo()
+    monkeypatch.setattr(images_module, "load", watched)
+    decode(tmp_path / "large.jpg", View(roi=(10, 10, 890, 890)), (64, 48))
+    assert max(loaded[-1]) == 1200
 
 
 def test_tiles_are_cut_row_by_row() -> None:

@@ -18,6 +18,7 @@ from PIL import Image
 import flawsort
 from flawsort import AnomalyClusterer, BackboneError, Bags, Method, OptionError, Run, RunError, View
 from flawsort import open_run as open_
+from flawsort.backbones import DEFAULT_BACKBONE, catalogue, entry_path
 from flawsort.runs import replace_files, save_run
 from flawsort.storing import make_run
 from plates import (
@@ -246,7 +247,7 @@ class TestRoundTrip:
     def test_a_backbone_file_is_found_from_any_folder_and_verified(
         self, plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        embedded = next(Path(flawsort.__file__).parent.glob("backbones/*.onnx"))
+        embedded = entry_path(catalogue()[DEFAULT_BACKBONE])
         shutil.copy(embedded, tmp_path / "own.onnx")
         monkeypatch.chdir(tmp_path)
         model = AnomalyClusterer(**settings(n_clusters=2, backbone="own.onnx"))

@@ -20,9 +20,9 @@ COMMANDS = ("cluster", "assign", "evaluate", "report", "backbones", "demo")
 # A module imports only modules above it. Imports inside functions, which run later, are free.
 ORDER = (
     "errors", "records", "threads", "files", "inputs", "raster", "images", "datasets",
-    "backbones.protocol", "backbones.catalogue", "backbones.onnx", "backbones.patches", "backbones",
-    "cache", "embed", "nearest", "lists", "references", "weights", "pooling", "presets", "describe",
-    "cluster", "advice", "assign", "metrics", "heatmaps", "pipeline",
+    "backbones.protocol", "backbones.catalogue", "backbones.onnx", "backbones.half",
+    "backbones.patches", "backbones", "cache", "embed", "nearest", "lists", "references", "weights",
+    "pooling", "presets", "describe", "cluster", "advice", "assign", "metrics", "heatmaps", "pipeline",
     "runs", "summary", "storing", "report.payload", "report.page", "report",
     "demo", "console", "commands", "cli",
 )  # fmt: skip

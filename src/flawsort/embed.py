@@ -1,28 +1,30 @@
-"""An ImageSet through a backbone to Bags: decoded in threads, in batches, resumable."""
+"""An ImageSet through a backbone to Bags: in batches, in threads, resumable."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.backbones import Backbone
+from flawsort.backbones.half import to_half
 from flawsort.backbones.patches import POOLING_KERNEL, patch_embeddings
 from flawsort.cache import Bag, BagCache
 from flawsort.errors import InputError, OptionError
-from flawsort.files import digest_of
 from flawsort.images import Pixels, UnreadableImage, View, decode
 from flawsort.records import Bags, Bools, ImageSet, Progress, SetAside, Source
-from flawsort.threads import in_threads
+from flawsort.threads import in_threads, single_threaded_blas
 
 # Frames in a batch, of which each thread works on one: larger ones leave the processor's cache.
 BATCH_FRAMES = 2
-# How many images a decoding thread may be ahead, so that the network never waits for the disk.
-DECODE_AHEAD = 8
+# Files that are read before there is a thread to decode them.
+READ_AHEAD = 8
 # A patch counts when at least this share of it shows the product and not padding.
 MIN_INSIDE = 0.5
 
@@ -136,39 +138,55 @@ def _embed_missing(
     view: View,
     cache: BagCache | None,
 ) -> Iterator[tuple[list[str], list[Bag | str]]]:
-    """Batches of digests, each with its bag or the reason why there is none."""
-    size = backbone.info.input_size
+    """Batches of digests, each with its bag or the reason why there is none.
+
+    One thread reads files ahead, so that no processor waits for the disk; from there on a batch
+    stays with one thread, which keeps it in that processor's cache.
+    """
     per_batch = max(1, BATCH_FRAMES // (view.tiles[0] * view.tiles[1]))
 
-    def load(entry: tuple[str, Source]) -> Pixels | str:
-        digest, source = entry
-        try:
-            pixels = decode(source, view, size)
-        except (UnreadableImage, OptionError) as error:
-            return str(error)
-        # The cache goes by content, so what was decoded must be what was hashed.
-        if isinstance(source, Path) and digest_of(source) != (digest, ""):
-            return "it changed while it was being read"
-        return pixels
-
     def work(
-        batch: tuple[list[str], list[Pixels | str]],
+        batch: tuple[list[str], list[NDArray[Any] | bytes | str]],
     ) -> tuple[list[str], list[Bag | str]]:
-        names, loaded = batch
+        names, contents = batch
+        loaded = [_pixels(content, view, backbone.info.input_size) for content in contents]
         bags = _embed_batch(loaded, backbone, view)
         for name, bag in zip(names, bags, strict=True):
             if cache and isinstance(bag, Bag):
                 cache.store(name, bag)
         return names, bags
 
-    n_tiles = view.tiles[0] * view.tiles[1]
-    entries = zip(digests, sources, strict=True)
-    decoded = in_threads(load, entries, ahead=max(1, DECODE_AHEAD // n_tiles))
+    contents = in_threads(_content, zip(sources, digests, strict=True), threads=1, ahead=READ_AHEAD)
     batches = (
-        (digests[start : start + per_batch], list(islice(decoded, per_batch)))
+        (digests[start : start + per_batch], list(islice(contents, per_batch)))
         for start in range(0, len(digests), per_batch)
     )
-    return in_threads(work, batches)
+    with single_threaded_blas():
+        yield from in_threads(work, batches)
+
+
+def _content(entry: tuple[Source, str]) -> NDArray[Any] | bytes | str:
+    """An array as it is, or what a file holds, or the reason why it is of no use."""
+    source, digest = entry
+    if not isinstance(source, Path):
+        return source
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    # The cache goes by content, so what is decoded must be what was hashed.
+    if hashlib.sha256(content).hexdigest() != digest:
+        return "it changed while it was being read"
+    return content
+
+
+def _pixels(content: NDArray[Any] | bytes | str, view: View, size: tuple[int, int]) -> Pixels | str:
+    if isinstance(content, str):
+        return content
+    try:
+        return decode(content, view, size)
+    except (UnreadableImage, OptionError) as error:
+        return str(error)
 
 
 def _embed_batch(loaded: Sequence[Pixels | str], backbone: Backbone, view: View) -> list[Bag | str]:
@@ -176,11 +194,12 @@ def _embed_batch(loaded: Sequence[Pixels | str], backbone: Backbone, view: View)
     if not usable:
         return [pixels for pixels in loaded if isinstance(pixels, str)]
     frames = np.concatenate([pixels.frames for pixels in usable])
-    parts = [
-        patch_embeddings(backbone.feature_maps(frames[start : start + BATCH_FRAMES]), np.float16)
-        for start in range(0, len(frames), BATCH_FRAMES)
-    ]
-    patches, grid = np.concatenate([part for part, _ in parts]), parts[0][1]
+    halves = []
+    for start in range(0, len(frames), BATCH_FRAMES):
+        maps = backbone.feature_maps(frames[start : start + BATCH_FRAMES])
+        singles, grid = patch_embeddings(maps)
+        halves.append(to_half(singles))
+    patches = halves[0] if len(halves) == 1 else np.concatenate(halves)
     per_image = patches.reshape(len(usable), -1, *patches.shape[1:])
     bags = iter(
         _one_bag(tiles, grid, view.tiles, pixels.inside)

@@ -29,6 +29,10 @@ _WINDOW_PERCENTILES = (0.1, 99.9)
 # 16 million numbers hold in 128 MB; 65,536 of one image fix its percentiles well enough.
 _WINDOW_SAMPLES, _IMAGE_SAMPLES = 16_000_000, 65_536
 
+# Images more than this many times too large are first brought near by averaging whole blocks,
+# which is cheap and, this far from the end, cannot be seen in the result.
+_REDUCING_GAP = 3.0
+
 Box = tuple[float, float, float, float]
 
 
@@ -150,11 +154,12 @@ def parse_tiles(text: str) -> tuple[int, int]:
     return counts[0], counts[-1]
 
 
-def decode(source: Source, view: View, size: tuple[int, int]) -> Pixels:
+def decode(source: Source | bytes, view: View, size: tuple[int, int]) -> Pixels:
     """The pixels of an image as the backbone sees them. size: (height, width) of its input.
 
-    Upright (EXIF), first frame, RGB. What is transparent becomes white, as viewers show it: the
-    colours under it are arbitrary. Raises UnreadableImage for content that cannot be used.
+    source: a file, what a file holds, or an array. Upright (EXIF), first frame, RGB. What is
+    transparent becomes white, as viewers show it: the colours under it are arbitrary. Raises
+    UnreadableImage for content that cannot be used.
     """
     rows, columns = view.tiles
     height, width = size
@@ -216,13 +221,17 @@ def _check_roi(roi: tuple[float, ...]) -> None:
 
 
 def _fitted(
-    source: Source, view: View, canvas: tuple[int, int] | None, long_side: int = 0
+    source: Source | bytes, view: View, canvas: tuple[int, int] | None, long_side: int = 0
 ) -> tuple[NDArray[np.float32], Bools | None]:
     """The view of an image on a canvas (height, width); None: of its own aspect, `long_side` long.
 
     Returns (3, height, width) in 0..1, and (height, width) of what is inside or None for all.
     """
-    raster = load(source, view.max_pixels)
+    enough = None
+    if view.roi is None and view.mask is None:
+        # Pixels of a region would have to be counted in the image as it is.
+        enough = int(_REDUCING_GAP * max(canvas or (long_side,)))
+    raster = load(source, view.max_pixels, enough=enough)
     try:
         planes = raster.planes(view.window)
         box, mask = _region(view, planes[0].size)
@@ -271,12 +280,16 @@ def _placed(
 def _resized(planes: list[Image.Image], size: tuple[int, int], box: Box) -> NDArray[np.float32]:
     # Bilinear in pillow widens with the reduction: it averages, so that nothing is skipped.
     resized = [
-        np.asarray(plane.resize(size[::-1], Image.Resampling.BILINEAR, box)) for plane in planes
+        np.asarray(
+            plane.resize(size[::-1], Image.Resampling.BILINEAR, box, reducing_gap=_REDUCING_GAP)
+        )
+        for plane in planes
     ]
     if resized[0].dtype == np.uint8:
-        # Bytes are moved to planes before they grow to floats: a quarter of the memory to move.
-        planar = np.ascontiguousarray(np.moveaxis(resized[0], 2, 0))
-        scaled: NDArray[np.float32] = np.divide(planar, np.float32(255), dtype=np.float32)
+        levels = resized[0]
+        scaled = np.empty((3, *size), np.float32)
+        scaled[...] = np.moveaxis(levels, 2, 0) if levels.ndim == 3 else levels
+        scaled /= np.float32(255)
         return scaled
     # Clipped again: float sums of the filter may leave 0..1 by a rounding error.
     frame: NDArray[np.float32] = np.broadcast_to(np.stack(resized), (3, *size))
@@ -346,7 +359,7 @@ def _read_mask(path: Path, _changed: int, _size: int) -> _Mask:
         raise InputError(f"The mask '{shown(path)}' cannot be used: {error}.") from error
     values = raster.deep if raster.shallow is None else np.asarray(raster.shallow)
     assert values is not None
-    inside = np.any(values != 0, axis=2)
+    inside = np.any(values.reshape(*values.shape[:2], -1) != 0, axis=2)
     if raster.opacity is not None:
         inside &= raster.opacity > 0
     if not inside.any():

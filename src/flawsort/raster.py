@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class UnreadableImage(InputError):  # noqa: N818 - it is the image that is unrea
 
 @dataclass(frozen=True)
 class Raster:
-    """A whole image, upright: 8 bits deep as a pillow RGB image, or deeper as numbers.
+    """A whole image, upright: 8 bits deep as a pillow image, RGB or L, or deeper as numbers.
 
     deep: (height, width, 1 or 3). opacity: (height, width) in 0..1, or None.
     scaled: the numbers lie in 0..1 already and need no window.
@@ -67,7 +68,7 @@ class Raster:
     scaled: bool = False
 
     def planes(self, window: tuple[float, float] | None) -> list[Image.Image]:
-        """One RGB image, or 1 or 3 images of floats in 0..1."""
+        """One RGB or L image, or 1 or 3 images of floats in 0..1."""
         if self.shallow is not None:
             return [self.shallow]
         assert self.deep is not None
@@ -95,14 +96,19 @@ class Raster:
         return clipped * self.opacity + (1 - self.opacity)
 
 
-def load(source: Source, max_pixels: int, *, backdrop: str = "white") -> Raster:
+def load(
+    source: Source | bytes, max_pixels: int, *, backdrop: str = "white", enough: int | None = None
+) -> Raster:
     """The whole image. Raises UnreadableImage, and nothing else, for content that is no good.
 
+    source: a file, what a file holds, or an array.
     backdrop: what shows through where an 8-bit image is transparent.
+    enough: a large JPEG may come 2, 4 or 8 times smaller, as long as both sides have that many
+        pixels: libjpeg then leaves out most of the work. None: as large as it is.
     """
     with _plain_reasons():
-        if isinstance(source, Path):
-            return _from_file(source, max_pixels, backdrop)
+        if isinstance(source, Path | bytes):
+            return _from_file(source, max_pixels, backdrop, enough)
         return _from_array(source, backdrop)
 
 
@@ -117,8 +123,10 @@ def is_deep(source: Source, max_pixels: int) -> bool:
         return False
 
 
-def _from_file(path: Path, max_pixels: int, backdrop: str) -> Raster:
-    with _opened(path, max_pixels) as image:
+def _from_file(source: Path | bytes, max_pixels: int, backdrop: str, enough: int | None) -> Raster:
+    with _opened(source, max_pixels) as image:
+        if enough is not None:
+            image.draft(None, (enough, enough))  # does nothing unless it is a JPEG
         layout = _layout(image)
         if layout == "8 bits":
             return Raster(shallow=_opaque(_upright(image), backdrop))
@@ -132,7 +140,7 @@ def _from_file(path: Path, max_pixels: int, backdrop: str) -> Raster:
             return Raster(deep=joined[..., :1], opacity=_opacity(joined[..., 1]))
         high = np.asarray(_upright(image)).astype(np.uint16)
         key = image.info.get("transparency")
-    with _opened(path, max_pixels) as image:
+    with _opened(source, max_pixels) as image:
         # pillow keeps the first byte of each sample; with the byte order swapped, the other one.
         _read_as(image, _swapped(_rawmode(image)))
         colours = high << 8 | np.asarray(_upright(image))
@@ -176,7 +184,7 @@ def _opaque(image: Image.Image, backdrop: str) -> Image.Image:
     if image.mode == "La":
         image = image.convert("LA")
     if image.mode not in ("LA", "PA", "RGBA", "RGBa") and "transparency" not in image.info:
-        return image.convert("RGB")
+        return image if image.mode in ("RGB", "L") else image.convert("RGB")
     image = image.convert("RGBA")
     ground = Image.new("RGB", image.size, backdrop)
     ground.paste(image.convert("RGB"), mask=image.getchannel("A"))
@@ -240,11 +248,11 @@ def _read_as(image: ImageFile.ImageFile, raw: str) -> None:
 
 
 @contextmanager
-def _opened(path: Path, max_pixels: int) -> Iterator[ImageFile.ImageFile]:
+def _opened(source: Path | bytes, max_pixels: int) -> Iterator[ImageFile.ImageFile]:
     """An image file with its header read and its size checked."""
     with (
         _pillow_limit.lifted(),
-        path.open("rb") as file,
+        BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file,
         Image.open(file, formats=_FORMATS) as image,
     ):
         width, height = image.size

@@ -31,13 +31,18 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def in_threads(
-    work: Callable[[Item], Result], items: Iterable[Item], *, ahead: int = 2
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    threads: int | None = None,
+    ahead: int = 2,
 ) -> Iterator[Result]:
     """The results of `work` in the order of the items.
 
+    threads: None for as many as there are processors.
     ahead: how many items a thread may be in front of the consumer, which bounds the memory.
     """
-    threads = n_threads()
+    threads = threads or n_threads()
     remaining = iter(items)
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Result]] = deque(
