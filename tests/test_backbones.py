@@ -14,7 +14,7 @@ from flawsort.backbones import DEFAULT_BACKBONE, Backbone, catalogue, entry_path
 from flawsort.backbones import onnx as onnx_module
 from flawsort.backbones.half import to_half
 from flawsort.backbones.patches import patch_embeddings
-from flawsort.errors import BackboneError
+from flawsort.errors import BackboneError, OptionError
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +123,19 @@ def test_image_sizes_that_are_refused(size: int) -> None:
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(
-        BackboneError, match=r"one of efficientnet-lite2 or the path of an \.onnx file\. Got 'vit'"
+        BackboneError,
+        match=r"one of efficientnet-lite2 or the path of an \.onnx file\. Got 'vit'\. "
+        r"flawsort\[torch\] adds resnet18, .*, convnext_base, each also as NAME:last",
     ):
         load_backbone("vit")
+
+
+def test_onnx_files_take_no_weights(tmp_path: Path) -> None:
+    for name in (DEFAULT_BACKBONE, tmp_path / "x.onnx"):
+        with pytest.raises(
+            OptionError, match=r"'[^']*(lite2|x\.onnx)' has its own\. Got 'w\.pth'; leave it out\."
+        ):
+            load_backbone(name, weights=Path("w.pth"))
 
 
 # ---- any ONNX file ----
@@ -251,15 +261,16 @@ def test_a_network_that_fails_says_on_what(tmp_path: Path) -> None:
 # ---- patches ----
 
 
-def naive_pooled(maps: Array) -> Array:
-    """Means over 3 x 3 with zeros beyond the border, as in PatchCore."""
+def naive_pooled(maps: Array, kernel: int) -> Array:
+    """Means over kernel x kernel with zeros beyond the border, as in PatchCore."""
     rows, cols = maps.shape[2:]
+    reach = kernel // 2
     pooled = np.zeros(maps.shape)
     for row in range(rows):
         for col in range(cols):
-            for r in range(max(row - 1, 0), min(row + 2, rows)):
-                for c in range(max(col - 1, 0), min(col + 2, cols)):
-                    pooled[..., row, col] += maps[..., r, c] / 9
+            for r in range(max(row - reach, 0), min(row + reach + 1, rows)):
+                for c in range(max(col - reach, 0), min(col + reach + 1, cols)):
+                    pooled[..., row, col] += maps[..., r, c] / kernel**2
     return pooled
 
 
@@ -282,11 +293,11 @@ def naive_bilinear(maps: Array, rows: int, cols: int) -> Array:
     return resized
 
 
-def naive_patches(maps: list[Array]) -> Array:
+def naive_patches(maps: list[Array], kernel: int = 3) -> Array:
     rows, cols = max(m.shape[2] for m in maps), max(m.shape[3] for m in maps)
     parts = []
     for one in maps:
-        part = naive_bilinear(naive_pooled(one.astype(np.float64)), rows, cols)
+        part = naive_bilinear(naive_pooled(one.astype(np.float64), kernel), rows, cols)
         parts.append(part / np.linalg.norm(part, axis=1, keepdims=True))
     whole = np.concatenate(parts, axis=1)
     whole /= np.linalg.norm(whole, axis=1, keepdims=True)
@@ -320,6 +331,30 @@ def test_patches_against_loops(shapes: list[tuple[int, int, int]]) -> None:
     np.testing.assert_allclose(np.linalg.norm(patches, axis=2), 1, atol=1e-5)
     for one, kept in zip(maps, before, strict=True):
         np.testing.assert_array_equal(one, kept)
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 5, 7])
+def test_kernels_against_loops(kernel: int) -> None:
+    rng = np.random.default_rng(kernel)
+    # The same shapes for every kernel, so that what is kept of one must not serve another.
+    maps = [rng.standard_normal((2, 4, 6, 5)), rng.standard_normal((2, 3, 3, 2))]
+    patches, grid = patch_embeddings(maps, kernel)
+    assert grid == (6, 5)
+    np.testing.assert_allclose(patches, naive_patches(maps, kernel), atol=2e-5)
+
+
+def test_the_kernel_is_the_papers_unless_told_and_1_pools_nothing() -> None:
+    maps = np.random.default_rng(0).standard_normal((1, 3, 4, 4))
+    np.testing.assert_array_equal(patch_embeddings([maps])[0], patch_embeddings([maps], 3)[0])
+    alone = maps[0].reshape(3, 16).T
+    alone = alone / np.linalg.norm(alone, axis=1, keepdims=True)
+    np.testing.assert_allclose(patch_embeddings([maps], 1)[0][0], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", [0, 2, 4, -1])
+def test_kernels_that_are_refused(kernel: int) -> None:
+    with pytest.raises(OptionError, match=rf"an odd number, 1 or more\. Got {kernel}\."):
+        patch_embeddings([np.ones((1, 2, 3, 3))], kernel)
 
 
 def test_scaling_a_map_changes_nothing() -> None:
@@ -359,3 +394,22 @@ def test_values_that_are_not_finite_are_refused(value: float) -> None:
     maps[1, 1, 2, 2] = value
     with pytest.raises(BackboneError, match="gave values that are not finite"):
         patch_embeddings([maps])
+
+
+def test_outputs_can_be_chosen_by_name(tmp_path: Path) -> None:
+    path = saved(tmp_path, onnx_files.two_strides())
+    pixels = np.random.default_rng(0).random((1, 3, 32, 32)).astype(np.float32)
+    whole = load_backbone(path, image_size=32)
+    maps = whole.feature_maps(pixels)
+    names = [output.name for output in whole._session.get_outputs()]  # type: ignore[attr-defined]
+    assert len(maps) == len(names) == 2
+    for name, one in zip(names, maps, strict=True):
+        part = load_backbone(f"{path}#{name}", image_size=32)
+        (found,) = part.feature_maps(pixels)
+        np.testing.assert_array_equal(found, one)
+        assert part.info.name == f"{path.name}#{name}"
+        assert part.info.sha256 != whole.info.sha256
+    both = load_backbone(f"{path}#{names[1]},{names[0]}", image_size=32).feature_maps(pixels)
+    np.testing.assert_array_equal(both[0], maps[1])
+    with pytest.raises(BackboneError, match=rf"has the outputs {names[0]}, {names[1]}. Got 'none'"):
+        load_backbone(f"{path}#none", image_size=32)

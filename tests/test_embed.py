@@ -244,10 +244,10 @@ def test_what_happens_to_a_file_after_it_was_read_changes_nothing(
     images, folder = paint(tmp_path / "images"), tmp_path / "cache"
     decode = embed_module.decode
 
+    by_content = {path.read_bytes(): path for path in (tmp_path / "images").iterdir()}
+
     def remove_and_decode(source: bytes, view: View, size: tuple[int, int]) -> object:
-        for path in images.sources:
-            if isinstance(path, Path) and path.is_file() and path.read_bytes() == source:
-                path.unlink()
+        by_content[source].unlink()
         return decode(source, view, size)
 
     monkeypatch.setattr(embed_module, "decode", remove_and_decode)

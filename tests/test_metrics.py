@@ -1,18 +1,28 @@
-"""Agreement with a truth, against scikit-learn and against every possible matching."""
+"""Agreement with a truth, against scikit-learn, plain loops and every possible matching."""
 
 from __future__ import annotations
 
-from itertools import permutations
+from collections import Counter
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, roc_auc_score
 
-from bags import Array
-from flawsort.errors import InputError
-from flawsort.metrics import agreement, match_clusters
+from bags import Array, blobs
+from flawsort import metrics
+from flawsort.cluster import cut, ward_linkage
+from flawsort.errors import InputError, OptionError
+from flawsort.metrics import (
+    agreement,
+    area_under_purity,
+    match_clusters,
+    pixel_auroc,
+    purity_curve,
+    reduction_at,
+)
 
 
 def naive_f1(truth: list[str], found: list[str]) -> float:
@@ -130,3 +140,180 @@ def test_truth_and_labels_of_unequal_length(truth: list[str], labels: list[int])
         match=rf"same length, at least 1\. Got {len(truth)} and {len(labels)}\.",
     ):
         agreement(truth, labels)
+
+
+# ---- purity ----
+
+
+@given(
+    truth=st.lists(st.sampled_from(["a", "b", "c", None]), min_size=2, max_size=20),
+    seed=st.integers(0, 999),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_purity_of_every_cut(truth: list[str | None], seed: int) -> None:
+    truth = [*truth, "b"]
+    n = len(truth)
+    merges = ward_linkage(np.random.default_rng(seed).integers(0, 4, (n, 2)))  # with ties
+    before = merges.copy()
+    curve = purity_curve(truth, merges)
+    np.testing.assert_array_equal(merges, before)
+    assert curve.shape == (n,)
+    assert curve.dtype == np.float64
+    assert curve[-1] == 1
+    known = [i for i in range(n) if truth[i] is not None]
+    for k in range(1, n + 1):
+        pairs = Counter((int(cut(merges, k)[i]), truth[i]) for i in known)
+        largest = [max(pairs[group, name] for name in "abc") for group in range(k)]
+        assert curve[k - 1] == pytest.approx(sum(largest) / len(known), abs=1e-12)
+
+
+def test_blobs_are_pure_from_their_number_on() -> None:
+    truth = ["a"] * 5 + ["b"] * 4 + ["c"] * 3
+    curve = purity_curve(truth, ward_linkage(blobs([5, 4, 3])))
+    np.testing.assert_allclose(curve, [5 / 12, 9 / 12, *[1] * 10])
+    np.testing.assert_array_equal(purity_curve(["a"], np.empty((0, 4))), [1])
+    assert area_under_purity(curve) == pytest.approx((14 / 24 + 21 / 24 + 9) / 12)
+    assert reduction_at(curve, 0.95) == pytest.approx(1 - 3 / 12)
+
+
+def test_truth_of_another_length_or_none_at_all() -> None:
+    merges = ward_linkage(blobs([3]))
+    with pytest.raises(InputError, match=r"each of the 3 images of the linkage\. Got 2\."):
+        purity_curve(["a", "b"], merges)
+    with pytest.raises(InputError, match=r"at least one image\. Got None for all\."):
+        purity_curve([None] * 3, merges)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_areas_against_loops(values: list[float]) -> None:
+    area = sum((a + b) / 2 for a, b in pairwise(values))
+    assert area_under_purity(np.array(values)) == pytest.approx(area / len(values), abs=1e-12)
+
+
+def test_the_area_under_purity_1_tends_to_1() -> None:
+    for n in (1, 2, 10, 1000):
+        assert area_under_purity(np.ones(n)) == pytest.approx((n - 1) / n)
+
+
+@pytest.mark.parametrize(
+    ("purity", "k"), [(0.1, 1), (0.3, 1), (0.31, 2), (0.7, 3), (0.9, 4), (0.95, 6), (1, 10)]
+)
+def test_reductions(purity: float, k: int) -> None:
+    curve = np.array([3, 6, 7, 9, 9, 9.6, 9.7, 9.8, 9.9, 10]) / 10
+    assert reduction_at(curve, purity) == pytest.approx(1 - k / 10)
+
+
+def test_a_purity_that_is_exactly_a_share_counts_as_reached() -> None:
+    for n in range(1, 120):
+        for hits in range(1, n + 1):
+            assert reduction_at(np.array([hits / n, 1.0]), hits / n) == 0.5
+
+
+def test_bad_curves_and_purities() -> None:
+    for bad in (np.empty(0), np.ones((2, 2))):
+        with pytest.raises(InputError, match=r"curve must have the shape \(n,\), n at least 1"):
+            area_under_purity(bad)
+        with pytest.raises(InputError, match=r"curve must have the shape \(n,\), n at least 1"):
+            reduction_at(bad, 0.9)
+    for purity in (0, -0.5, 1.01, np.nan):
+        with pytest.raises(OptionError, match=rf"0 and at most 1\. Got {purity}\."):
+            reduction_at(np.ones(3), purity)
+    with pytest.raises(InputError, match=r"reach the purity 0\.9 somewhere\. Got 0\.5 at most\."):
+        reduction_at(np.array([0.2, 0.5]), 0.9)
+
+
+# ---- pixels ----
+
+
+def naive_pixel(heat: Array, side: int, y: int, x: int) -> float:
+    """Bilinear between the middles of the cells, held at the edges."""
+    total = 0.0
+    rows, columns = heat.shape
+    down = min(max((y + 0.5) * rows / side - 0.5, 0), rows - 1)
+    across = min(max((x + 0.5) * columns / side - 0.5, 0), columns - 1)
+    for r in range(rows):
+        for c in range(columns):
+            share = max(1 - abs(down - r), 0) * max(1 - abs(across - c), 0)
+            total += share * float(heat[r, c])
+    return total
+
+
+def naive_auroc(
+    scores: Array, grid: tuple[int, int], masks: list[Array | None], side: int
+) -> float:
+    pixels, marks = [], []
+    for row, mask in zip(scores, masks, strict=True):
+        for y in range(side):
+            for x in range(side):
+                pixels.append(naive_pixel(row.reshape(grid), side, y, x))
+                if mask is None:
+                    marks.append(False)
+                else:
+                    height, width = mask.shape
+                    at = int((y + 0.5) / side * height), int((x + 0.5) / side * width)
+                    marks.append(bool(mask[at]))
+    return float(roc_auc_score(marks, np.array(pixels).astype(np.float32)))
+
+
+@pytest.mark.parametrize("side", [2, 6, 13])
+@pytest.mark.parametrize("grid", [(1, 1), (1, 4), (3, 4), (5, 2)])
+@pytest.mark.parametrize("tied", [False, True])
+def test_pixels_against_scikit_learn(side: int, grid: tuple[int, int], tied: bool) -> None:
+    rng = np.random.default_rng(side)
+    scores = rng.random((4, grid[0] * grid[1]))
+    if tied:
+        scores = np.round(2 * scores) / 2
+    masks = [rng.random(size) < 0.3 for size in ((7, 5), (13, 13), (1, 20))]
+    masks = [*masks, None]
+    before = scores.copy()
+    found = pixel_auroc(scores, grid, masks, side)
+    assert found == pytest.approx(naive_auroc(scores, grid, masks, side), abs=1e-9)
+    np.testing.assert_array_equal(scores, before)
+
+
+def test_pixels_in_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 3, (3, 16)).astype(np.float32)
+    masks = [rng.random((16, 16)) < 0.5 for _ in range(3)]
+    whole = pixel_auroc(scores, (4, 4), masks, 16)
+    monkeypatch.setattr(metrics, "PIXELS_AT_ONCE", 7)
+    assert pixel_auroc(scores, (4, 4), masks, 16) == whole
+
+
+def test_good_bad_and_constant_maps() -> None:
+    mask = np.zeros((8, 8), bool)
+    mask[:4] = True
+    scores = np.repeat([1.0, 0.7, 0.3, 0.0], 4)[None]
+    assert pixel_auroc(scores, (4, 4), [mask]) == 1
+    assert pixel_auroc(-scores, (4, 4), [mask]) == 0
+    # Interpolated, equal patches still make equal pixels: exactly chance.
+    assert pixel_auroc(np.full((1, 21), 0.1), (3, 7), [mask]) == 0.5
+
+
+def test_masks_of_numbers_are_taken_as_marks() -> None:
+    mask = np.zeros((8, 8), np.uint8)
+    mask[2:5, 1:4] = 255
+    scores = np.random.default_rng(0).random((1, 16))
+    boolean = pixel_auroc(scores, (4, 4), [mask > 0], 32)
+    assert pixel_auroc(scores, (4, 4), [mask], 32) == boolean
+
+
+def test_maps_that_cannot_be_judged() -> None:
+    scores, mask = np.random.default_rng(0).random((2, 4)), np.ones((3, 3), bool)
+    mask[0] = False
+    grid = (2, 2)
+    with pytest.raises(InputError, match=r"Got 0 of 32 pixels marked\."):
+        pixel_auroc(scores, grid, [~np.ones((3, 3), bool), None], 4)
+    with pytest.raises(InputError, match=r"Got 32 of 32 pixels marked\."):
+        pixel_auroc(scores, grid, [np.ones((3, 3), bool)] * 2, 4)
+    with pytest.raises(InputError, match=r"shape \(1, 4\): 1 masks, .* 2 x 2 .* Got \(2, 4\)\."):
+        pixel_auroc(scores, grid, [mask])
+    with pytest.raises(InputError, match=r"shape \(2, 6\).* Got \(2, 4\)\."):
+        pixel_auroc(scores, (2, 3), [mask, None])
+    with pytest.raises(InputError, match=r"\(height, width\).* Got \(3, 3, 1\) for image 1\."):
+        pixel_auroc(scores, grid, [None, mask[..., None]])
+    with pytest.raises(InputError, match=r"scores must be finite"):
+        pixel_auroc(scores * np.nan, grid, [mask, None])
+    with pytest.raises(OptionError, match=r"side must be at least 1 pixel\. Got 0\."):
+        pixel_auroc(scores, grid, [mask, None], 0)

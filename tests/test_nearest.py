@@ -15,8 +15,11 @@ from flawsort import lists as inverted
 from flawsort import nearest
 from flawsort.lists import build_lists
 from flawsort.nearest import (
+    MaxOverPeers,
     MeanOverNearestPeers,
     MeanOverPeers,
+    MinOverPeers,
+    Several,
     distance,
     expected_from_peers,
     fold_peers,
@@ -219,6 +222,103 @@ def test_mean_over_the_nearest_peers(n: int, peers: list[int], count: int) -> No
     np.testing.assert_allclose(scores, naive_scores(patches, peers, count), **HALVES)
 
 
+@pytest.mark.parametrize(("kind", "naive"), [(MaxOverPeers, np.max), (MinOverPeers, np.min)])
+@pytest.mark.parametrize(("n", "peers"), CASES)
+def test_extremes_over_peers(n: int, peers: list[int], kind: Any, naive: Any) -> None:
+    patches = unit_vectors(n, 6, 4, seed=n)
+    statistic = kind(n, 6)
+    scores = fold_peers(patches, np.array(peers), statistic)
+    assert scores.dtype == np.float32
+    for image, bag in enumerate(patches):
+        far = naive_peer_distances(bag, patches[[j for j in peers if j != image]])
+        np.testing.assert_allclose(scores[image], naive(far, axis=0), atol=1e-4)
+    scores[:] = -1  # what was returned is the caller's
+    assert (statistic.result() >= 0).all()
+
+
+@pytest.mark.parametrize("kind", [MeanOverPeers, MaxOverPeers, MinOverPeers])
+def test_without_a_peer_there_is_no_distance(kind: Any) -> None:
+    patches = unit_vectors(3, 4, 3)
+    scores = fold_peers(patches, np.array([1]), kind(3, 4))
+    np.testing.assert_array_equal(scores[1], 0)
+    for image in (0, 2):
+        expected = naive_peer_distances(patches[image], patches[[1]])[0]
+        np.testing.assert_allclose(scores[image], expected, atol=1e-4)
+
+
+def test_one_sweep_serves_several_statistics() -> None:
+    patches = unit_vectors(6, 5, 4, seed=2)
+    kinds = (MinOverPeers, MeanOverPeers, MaxOverPeers)
+    together = [kind(6, 5) for kind in kinds]
+    first = fold_peers(patches, np.arange(6), Several(together))
+    for kind, statistic in zip(kinds, together, strict=True):
+        alone = fold_peers(patches, np.arange(6), kind(6, 5))
+        np.testing.assert_array_equal(statistic.result(), alone)
+    np.testing.assert_array_equal(first, together[0].result())
+
+
+class Recorder:
+    """Keeps what is added, to see who was compared with whom."""
+
+    def __init__(self) -> None:
+        self.added: dict[tuple[int, int], Array] = {}
+
+    def add(self, image: int, peer: int, distances: Array) -> None:
+        assert (image, peer) not in self.added
+        self.added[image, peer] = distances
+
+    def result(self) -> Array:
+        return np.zeros(0, np.float32)
+
+
+@pytest.mark.parametrize("n_extra", [None, 0, 1, 5])
+@pytest.mark.parametrize(("n", "peers"), [*CASES, pytest.param(3, [], id="no peers")])
+def test_each_image_is_compared_with_each_peer_and_extra(
+    monkeypatch: pytest.MonkeyPatch, n: int, peers: list[int], n_extra: int | None
+) -> None:
+    monkeypatch.setattr(nearest, "STRIPE", 2)
+    monkeypatch.setattr(nearest, "PEERS_AT_ONCE", 3)
+    patches = unit_vectors(n, 4, 3, seed=n)
+    extra = None if n_extra is None else unit_vectors(n_extra, 4, 3, seed=20, dtype=np.float16)
+    recorder = Recorder()
+    calls: list[tuple[str, int, int]] = []
+    fold_peers(
+        patches,
+        np.array(peers, int),
+        recorder,
+        extra=extra,
+        progress=lambda *call: calls.append(call),
+    )
+    numbers = [*peers, *range(n, n + (n_extra or 0))]
+    assert set(recorder.added) == {(i, j) for i in range(n) for j in numbers if i != j}
+    everyone = patches if extra is None else np.concatenate([patches, extra])
+    for (image, peer), distances in recorder.added.items():
+        expected = naive_peer_distances(patches[image], everyone[[peer]])[0]
+        np.testing.assert_allclose(distances**2, expected**2, **SQUARED)
+    pairs = len({frozenset(pair) for pair in recorder.added})
+    assert not calls or calls[-1] == ("scoring", pairs, pairs)
+    assert bool(calls) is bool(numbers)
+
+
+def test_extra_peers_count_in_the_mean() -> None:
+    patches, extra = unit_vectors(4, 5, 4, seed=1), unit_vectors(3, 5, 4, seed=2)
+    before = extra.copy()
+    scores = fold_peers(patches, np.arange(4), MeanOverPeers(4, 5), extra=extra)
+    everyone = naive_scores(np.concatenate([patches, extra]), list(range(7)), None)
+    np.testing.assert_allclose(scores, everyone[:4], atol=1e-4)
+    np.testing.assert_array_equal(extra, before)
+
+
+def test_references_are_numbered_by_their_rows() -> None:
+    patches, references = unit_vectors(2, 4, 3, seed=1), unit_vectors(3, 4, 3, seed=2)
+    recorder = Recorder()
+    fold_references(patches, references, recorder)
+    assert set(recorder.added) == {(i, j) for i in range(2) for j in range(3)}
+    for (image, peer), distances in recorder.added.items():
+        expected = naive_peer_distances(patches[image], references[[peer]])[0]
+        np.testing.assert_allclose(distances**2, expected**2, **SQUARED)
+
+
 @given(n_peers=st.integers(0, 90), count=st.integers(1, 50), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=60, deadline=None)
 def test_larger_distances_are_sorted_out(n_peers: int, count: int, seed: int) -> None:
@@ -226,9 +326,9 @@ def test_larger_distances_are_sorted_out(n_peers: int, count: int, seed: int) ->
     # Values that half precision holds exactly, with many ties.
     distances = rng.integers(0, 64, (n_peers, 2, 5)) / np.float32(32)
     statistic = MeanOverNearestPeers(3, 5, count)
-    for both in distances:
-        statistic.add(0, both[0])
-        statistic.add(2, both[1])
+    for peer, both in enumerate(distances):
+        statistic.add(0, peer, both[0])
+        statistic.add(2, peer, both[1])
     result = statistic.result()
     np.testing.assert_array_equal(result[1], 0)  # nobody was its peer
     if n_peers:

@@ -683,7 +683,7 @@ class TestGolden:
 
     @pytest.fixture(autouse=True)
     def _stub(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("flawsort.pipeline.load_backbone", lambda name, image_size: Corners())
+        monkeypatch.setattr("flawsort.pipeline.load_backbone", lambda *_, **__: Corners())
 
     @pytest.mark.parametrize("method", ["default", "paper"])
     def test_labels(self, images: Any, method: str) -> None:

@@ -15,16 +15,19 @@ from flawsort.cli import app
 from plates import MAIN, ROOT, run_code
 
 SOURCES = ROOT / "src" / "flawsort"
-HEAVY = ("torch", "onnxruntime", "sklearn", "scipy", "PIL", "arro3", "jinja2")
-COMMANDS = ("cluster", "assign", "evaluate", "report", "backbones", "demo")
+HEAVY = ("torch", "timm", "matplotlib", "onnxruntime", "sklearn", "scipy", "PIL", "arro3", "jinja2")
+COMMANDS = ("cluster", "assign", "evaluate", "report", "backbones", "paper", "demo")
 # A module imports only modules above it. Imports inside functions, which run later, are free.
 ORDER = (
     "errors", "records", "threads", "files", "inputs", "raster", "images", "datasets",
-    "backbones.protocol", "backbones.catalogue", "backbones.onnx", "backbones.half",
-    "backbones.patches", "backbones", "cache", "embed", "nearest", "lists", "references", "weights",
-    "pooling", "presets", "describe", "cluster", "advice", "assign", "metrics", "heatmaps", "pipeline",
-    "runs", "summary", "storing", "report.payload", "report.page", "report",
-    "demo", "console", "commands", "cli",
+    "backbones.protocol", "backbones.catalogue", "backbones.networks", "backbones.onnx",
+    "backbones.timm", "backbones.half", "backbones.patches", "backbones", "cache", "embed",
+    "nearest", "lists", "distances", "references", "weights", "pooling", "baselines", "presets",
+    "describe", "cluster", "clusterers", "advice", "assign", "metrics", "heatmaps", "pipeline",
+    "runs", "summary", "storing", "report.payload", "report.page", "report", "demo",
+    "paper", "paper.published", "paper.protocol", "paper.products", "paper.methods", "paper.jobs",
+    "paper.tables", "paper.render", "paper.pictures", "paper.figures", "paper.run",
+    "console", "commands", "cli_paper", "cli",
 )  # fmt: skip
 
 

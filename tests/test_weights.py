@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bags import Array
-from flawsort.errors import OptionError
-from flawsort.weights import image_scores, score_spread, soft_weights, uniform_weights
+from flawsort.errors import InputError, OptionError
+from flawsort.weights import (
+    hard_weights,
+    image_scores,
+    mask_weights,
+    score_spread,
+    soft_top_weights,
+    soft_weights,
+    uniform_weights,
+)
 
 SCORES = np.random.default_rng(0).uniform(0.2, 1.4, (4, 9))
 VALID = np.random.default_rng(1).random((4, 9)) > 0.4
@@ -84,6 +92,85 @@ def test_uniform_weights_count_valid_patches_alike() -> None:
     for row, inside in zip(weights, VALID, strict=True):
         np.testing.assert_allclose(row, inside / inside.sum(), rtol=1e-6)
     np.testing.assert_array_equal(valid, VALID)
+
+
+def naive_highest(scores: Array, k: int, valid: Array) -> list[int]:
+    """The k valid patches with the highest scores, of equal ones the first."""
+    inside = [patch for patch in range(len(scores)) if valid[patch]]
+    return sorted(inside, key=lambda patch: (-scores[patch], patch))[:k]
+
+
+@given(
+    scores=arrays(
+        np.float32,
+        st.tuples(st.integers(1, 4), st.integers(1, 40)),
+        elements=st.integers(0, 6).map(lambda n: n / 4),  # many ties
+    ),
+    k=st.integers(1, 45),
+    seed=st.none() | st.integers(0, 99),
+)
+@settings(max_examples=80, deadline=None)
+def test_the_highest_scores_share_an_image(scores: Array, k: int, seed: int | None) -> None:
+    valid = None
+    if seed is not None:
+        valid = np.random.default_rng(seed).random(scores.shape) > 0.6
+        valid[:, 0] = True
+    before = scores.copy()
+    hard, soft = hard_weights(scores, k, valid), soft_top_weights(scores, k, 0.3, valid)
+    assert hard.dtype == soft.dtype == np.float32
+    assert hard.shape == soft.shape == scores.shape
+    inside = np.ones(scores.shape, bool) if valid is None else valid
+    for row, one in enumerate(scores):
+        chosen = naive_highest(one, k, inside[row])
+        expected = np.zeros((2, len(one)))
+        expected[0, chosen] = 1 / len(chosen)
+        expected[1, chosen] = naive_softmax(one[chosen].tolist(), 0.3)
+        np.testing.assert_allclose([hard[row], soft[row]], expected, rtol=1e-5)
+    np.testing.assert_array_equal(scores, before)
+
+
+def test_all_patches_chosen_are_uniform_or_soft_weights() -> None:
+    for k in (9, 1000):
+        np.testing.assert_array_equal(hard_weights(SCORES, k), uniform_weights(SCORES.shape))
+        np.testing.assert_array_equal(
+            soft_top_weights(SCORES, k, 0.2, VALID), soft_weights(SCORES, 0.2, VALID)
+        )
+
+
+@pytest.mark.parametrize("k", [0, -3])
+def test_at_least_one_patch_counts(k: int) -> None:
+    with pytest.raises(OptionError, match=rf"k must be at least 1, .* Got {k}\."):
+        hard_weights(SCORES, k)
+    with pytest.raises(OptionError, match=rf"k must be at least 1, .* Got {k}\."):
+        soft_top_weights(SCORES, k, 0.3)
+
+
+def test_the_temperature_of_the_chosen_is_checked_too() -> None:
+    with pytest.raises(OptionError, match=r"temperature must be greater than 0"):
+        soft_top_weights(SCORES, 2, 0.0)
+
+
+def test_masks_weigh_patches_as_far_as_they_are_marked() -> None:
+    shares = np.array([[0, 0.5, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0.01], [1, 1, 1, 1]])
+    before = shares.copy()
+    weights = mask_weights(shares)
+    assert weights.dtype == np.float32
+    expected = [[0, 1 / 3, 2 / 3, 0], [0.25] * 4, [0, 0, 0, 1], [0.25] * 4]
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+    np.testing.assert_array_equal(shares, before)
+
+
+def test_what_is_marked_outside_the_valid_patches_does_not_count() -> None:
+    valid = np.array([[True, True, False, True], [True, False, True, False]])
+    shares = np.array([[0.2, 0.6, 1, 0], [0, 1, 0, np.nan]])
+    expected = [[0.25, 0.75, 0, 0], [0.5, 0, 0.5, 0]]
+    np.testing.assert_allclose(mask_weights(shares, valid), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("share", [-0.5, math.nan, math.inf])
+def test_shares_must_be_finite_and_not_negative(share: float) -> None:
+    with pytest.raises(InputError, match=rf"shares must be finite and not negative\. Got {share}"):
+        mask_weights(np.array([[0.5, share]]))
 
 
 def test_the_spread_is_the_standard_deviation_of_what_is_valid() -> None:

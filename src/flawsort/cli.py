@@ -11,6 +11,7 @@ import typer
 
 from flawsort import console
 from flawsort._version import __version__
+from flawsort.cli_paper import paper
 from flawsort.errors import FlawsortError, OptionError
 
 if TYPE_CHECKING:
@@ -138,8 +139,14 @@ def cluster(
     backbone: Annotated[
         str, typer.Option(help="A name from flawsort backbones, or the path of an ONNX file.")
     ] = "efficientnet-lite2",
+    backbone_weights: Annotated[
+        Path | None, typer.Option(help="Weights of a named network, .safetensors or .pth.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where a named network runs: cpu or cuda.")
+    ] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Side of the backbone's input, a multiple of 32.")
+        int | None, typer.Option(help="Side of the backbone's input, a multiple of its step.")
     ] = None,
     weights: Annotated[
         str | None, typer.Option(help="auto, or uniform: every patch counts the same.")
@@ -203,6 +210,8 @@ def cluster(
             "n_clusters": _number_or(clusters, "auto", "--clusters"),
             "method": method,
             "backbone": backbone,
+            "backbone_weights": backbone_weights,
+            "device": device,
             "image_size": image_size,
             "view": _view(fit, roi, tile, max_pixels),
             "cache": None if no_cache else (cache or "auto"),
@@ -288,7 +297,7 @@ def report(
 
 @app.command()
 def backbones(as_json: Json = False) -> None:
-    """List the embedded backbones with origin, licence and SHA-256, verified."""
+    """List the embedded backbones, verified, and the networks that flawsort[torch] adds."""
     from flawsort.commands import list_backbones, show_backbones
 
     entries = list_backbones()
@@ -296,6 +305,9 @@ def backbones(as_json: Json = False) -> None:
         console.print_json(entries)
     else:
         show_backbones(entries)
+
+
+app.command()(paper)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from flawsort import console
-from flawsort.backbones import catalogue, entry_path, load_backbone
+from flawsort.backbones import NETWORKS, catalogue, entry_path, load_backbone
 from flawsort.backbones.patches import patch_embeddings
 from flawsort.cluster import cut
 from flawsort.datasets import EXCLUDED_LABELS, read_truth
@@ -274,7 +275,7 @@ def render_again(folder: Path, output: Path | None, heatmaps: Path | None) -> di
 
 
 def list_backbones() -> list[dict[str, Any]]:
-    """The embedded backbones, each loaded once to verify it."""
+    """The embedded backbones, each loaded once to verify it, and the networks of torch."""
     entries = []
     for name, entry in catalogue().items():
         path = entry_path(entry)
@@ -283,30 +284,52 @@ def list_backbones() -> list[dict[str, Any]]:
             backbone = load_backbone(name)
             height, width = backbone.info.input_size
             maps = backbone.feature_maps(np.zeros((1, 3, height, width), np.float32))
-            patches, grid = patch_embeddings(maps)
+            patches, grid = patch_embeddings(maps, backbone.info.pooling_kernel)
             record |= {"dim": patches.shape[2], "grid": list(grid), "bytes": path.stat().st_size}
         except BackboneError as error:
             record["state"] = str(error)
         entries.append(record)
+    there = all(importlib.util.find_spec(name) is not None for name in ("torch", "timm"))
+    for name, network in NETWORKS.items():
+        entries.append(
+            {
+                "name": name,
+                "model": network.model,
+                "licence": network.licence,
+                "input_size": [network.input_size, network.input_size],
+                "dim": sum(network.channels),
+                "grid": [network.input_size // min(network.strides)] * 2,
+                "state": "weights by timm, or --weights FILE" if there else "needs flawsort[torch]",
+            }
+        )
     return entries
 
 
 def show_backbones(entries: list[dict[str, Any]]) -> None:
-    """One block a backbone."""
+    """One block an embedded backbone, one row a network."""
     for entry in entries:
+        if "sha256" not in entry:
+            continue
         console.say(entry["name"])
         for key, value in entry.items():
             if key == "bytes":
                 value = f"{value:,}"
-            if isinstance(value, list):
-                value = " x ".join(str(side) for side in value)
             if key != "name":
-                console.say(f"  {key.replace('_', ' '):<11} {value}")
+                console.say(f"  {key.replace('_', ' '):<11} {_sides(value)}")
+    console.say()
+    columns = ("name", "model", "licence", "input_size", "dim", "grid", "state")
+    rows = [[_sides(entry[column]) for column in columns] for entry in entries if "model" in entry]
+    heads = [column.replace("_", " ") for column in columns]
+    console.print_table("Networks of torch; NAME:last is the last layer", heads, rows)
     console.say()
     console.say(
         "Any ONNX file with an image input (n, 3, height, width), RGB in 0..1, and feature-map"
     )
-    console.say("outputs works too: --backbone PATH.onnx.")
+    console.say("outputs works too: --backbone PATH.onnx, or PATH.onnx#OUTPUT for some of them.")
+
+
+def _sides(value: object) -> str:
+    return " x ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _evaluate(run: Run, truth: list[str | None] | tuple[str | None, ...]) -> dict[str, Any]:

@@ -31,8 +31,8 @@ _KNOWN_LAYOUTS = (
 _TILE_PREFIX = "MT_"
 _TILE_NORMAL = "MT_Free"
 _TILE_GLOB = "MT_*/Imgs/*.[jJ][pP]*[gG]"
-# Where the official list of normals is missing: its share, chosen the same way every time.
-_NORMAL_SHARE, _NORMAL_SEED = 0.8, 0
+# Where the official list of normals is missing: its share, drawn with a seed.
+_NORMAL_SHARE = 0.8
 _FILE_COLUMNS = ("path", "name", "file", "image")
 _LABEL_COLUMNS = ("label", "class", "truth")
 
@@ -59,10 +59,11 @@ class LabelledSet:
             )
 
 
-def load_datasets(path: Path) -> list[LabelledSet]:
+def load_datasets(path: Path, *, split_seed: int = 0) -> list[LabelledSet]:
     """The labelled sets in a folder, sorted by name: several for a folder of MVTec categories.
 
     Knows an MVTec AD category, a folder of them, magnetic tiles, and one folder for each label.
+    split_seed: draws which of the good magnetic tiles are normals, where no list names them.
     """
     if not path.is_dir():
         raise InputError(
@@ -77,7 +78,7 @@ def load_datasets(path: Path) -> list[LabelledSet]:
     if any(
         folder.name.startswith(_TILE_PREFIX) and (folder / "Imgs").is_dir() for folder in folders
     ):
-        return [_load_tiles(path)]
+        return [_load_tiles(path, split_seed)]
     return [_load_folders(path)]
 
 
@@ -142,10 +143,10 @@ def _category_mask(folder: Path, name: str) -> Path | None:
     return None
 
 
-def _load_tiles(path: Path) -> LabelledSet:
+def _load_tiles(path: Path, split_seed: int) -> LabelledSet:
     # The .png beside each .jpg is its mask, not an image.
     found = find_images(path, glob=_TILE_GLOB)
-    chosen = _normal_tiles(path, found.names)
+    chosen = _normal_tiles(path, found.names, split_seed)
     normal = [i for i, name in enumerate(found.names) if name in chosen]
     images = found.take([i for i, name in enumerate(found.names) if name not in chosen])
     masks = []
@@ -161,12 +162,12 @@ def _load_tiles(path: Path) -> LabelledSet:
     )
 
 
-def _normal_tiles(path: Path, names: Sequence[str]) -> set[str]:
+def _normal_tiles(path: Path, names: Sequence[str], seed: int) -> set[str]:
     """The names of the images to be used as normals."""
     listing = path / NORMAL_LIST
     if not listing.is_file():
         good = sorted(name for name in names if _first_folder(name) == _TILE_NORMAL)
-        return set(random.Random(_NORMAL_SEED).sample(good, int(_NORMAL_SHARE * len(good))))
+        return set(random.Random(seed).sample(good, int(_NORMAL_SHARE * len(good))))
     lines = listing.read_text("utf-8-sig", "backslashreplace").splitlines()
     wanted = {PurePosixPath(line.strip()).name for line in lines if line.strip()}
     chosen = {name for name in names if PurePosixPath(name).name in wanted}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flawsort.backbones import Backbone
 from flawsort.backbones.half import to_half
-from flawsort.backbones.patches import POOLING_KERNEL, patch_embeddings
+from flawsort.backbones.patches import patch_embeddings
 from flawsort.cache import Bag, BagCache
 from flawsort.errors import InputError, OptionError
 from flawsort.images import Pixels, UnreadableImage, View, decode
@@ -68,7 +68,7 @@ def cache_setting(backbone: Backbone, view: View) -> dict[str, object]:
     return {
         "backbone": backbone.info.sha256,
         "input_size": list(backbone.info.input_size),
-        "pooling": POOLING_KERNEL,
+        "pooling": backbone.info.pooling_kernel,
         "view": described,
     }
 
@@ -197,7 +197,7 @@ def _embed_batch(loaded: Sequence[Pixels | str], backbone: Backbone, view: View)
     halves = []
     for start in range(0, len(frames), BATCH_FRAMES):
         maps = backbone.feature_maps(frames[start : start + BATCH_FRAMES])
-        singles, grid = patch_embeddings(maps)
+        singles, grid = patch_embeddings(maps, backbone.info.pooling_kernel)
         halves.append(to_half(singles))
     patches = halves[0] if len(halves) == 1 else np.concatenate(halves)
     per_image = patches.reshape(len(usable), -1, *patches.shape[1:])

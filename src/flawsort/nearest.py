@@ -9,6 +9,7 @@ maxima use all cores too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Protocol, TypeAlias
@@ -118,9 +119,13 @@ def _index_in_block(
 
 
 class PeerStatistic(Protocol):
-    """Folds the distances of an image's patches to one peer after the other."""
+    """Folds the distances of an image's patches to one peer after the other.
 
-    def add(self, image: int, distances: NDArray[np.float32]) -> None: ...
+    image: the row of the image that is compared. peer: the row of the bag it is compared with.
+    distances: (n_patches,), from each patch of the image to the nearest one of the peer.
+    """
+
+    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None: ...
 
     def result(self) -> NDArray[np.float32]: ...
 
@@ -132,13 +137,46 @@ class MeanOverPeers:
         self._sums = np.zeros((n_images, n_patches), np.float64)
         self._counts = np.zeros((n_images, 1), np.int64)
 
-    def add(self, image: int, distances: NDArray[np.float32]) -> None:
+    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
         self._sums[image] += distances
         self._counts[image] += 1
 
     def result(self) -> NDArray[np.float32]:
         means: NDArray[np.float64] = self._sums / np.maximum(self._counts, 1)
         return means.astype(np.float32)
+
+
+class MaxOverPeers:
+    """The maximum over peers, in place of the mean in Eq. 5. Memory: (n_images, n_patches).
+
+    The paper's ablation: a normal pattern that one peer does not show counts as unusual.
+    """
+
+    def __init__(self, n_images: int, n_patches: int) -> None:
+        self._largest = np.zeros((n_images, n_patches), np.float32)
+
+    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
+        np.maximum(self._largest[image], distances, out=self._largest[image])
+
+    def result(self) -> NDArray[np.float32]:
+        return self._largest.copy()
+
+
+class MinOverPeers:
+    """The minimum over peers, in place of the mean in Eq. 5. Memory: (n_images, n_patches).
+
+    The paper's ablation: nothing is unusual in an image that is there twice.
+    """
+
+    def __init__(self, n_images: int, n_patches: int) -> None:
+        self._smallest = np.full((n_images, n_patches), np.inf, np.float32)
+
+    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
+        np.minimum(self._smallest[image], distances, out=self._smallest[image])
+
+    def result(self) -> NDArray[np.float32]:
+        # Without a peer there is no distance: 0, as the mean and the maximum say.
+        return np.where(np.isinf(self._smallest), np.float32(0), self._smallest)
 
 
 class MeanOverNearestPeers:
@@ -157,7 +195,7 @@ class MeanOverNearestPeers:
         self._kept = np.full((n_images, count + self.ROOM, n_patches), np.inf, np.float16)
         self._filled = np.zeros(n_images, np.int64)
 
-    def add(self, image: int, distances: NDArray[np.float32]) -> None:
+    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
         if self._filled[image] == self._kept.shape[1]:
             self._sort_out(image)
         self._kept[image, self._filled[image]] = distances
@@ -182,24 +220,44 @@ class MeanOverNearestPeers:
         self._filled[image] = self._count
 
 
+class Several:
+    """Hands what is added to several statistics, so that one comparison serves all of them."""
+
+    def __init__(self, statistics: Sequence[PeerStatistic]) -> None:
+        """statistics: at least one. Ask each for its own result; result() is the first's."""
+        self._statistics = tuple(statistics)
+
+    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
+        for statistic in self._statistics:
+            statistic.add(image, peer, distances)
+
+    def result(self) -> NDArray[np.float32]:
+        return self._statistics[0].result()
+
+
 def fold_peers(
     patches: Floats,
     peers: Ints,
     statistic: PeerStatistic,
     *,
+    extra: Floats | None = None,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """For each patch the statistic of its distances to the nearest patch of each peer.
 
     patches: (n_images, n_patches, dim). peers: rows of the images that the others are compared
-    with; no image is its own peer. Returns (n_images, n_patches). Each pair of bags is multiplied
-    once: the maxima along rows serve the one image, those along columns the other.
+    with; no image is its own peer. extra: (n_extra, n_patches, dim), further peers of everybody
+    that are not compared themselves, such as unlabelled normal images; they count as peers
+    n_images, n_images + 1 and so on. Returns (n_images, n_patches). Each pair of bags is
+    multiplied once: the maxima along rows serve the one image, those along columns the other.
     """
     n_images = len(patches)
+    n_extra = 0 if extra is None else len(extra)
     is_peer = np.zeros(n_images, bool)
     is_peer[peers] = True
-    rows = np.flatnonzero(is_peer)
-    total = len(rows) * n_images - len(rows) * (len(rows) + 1) // 2
+    n_peers = int(is_peer.sum())
+    total = (n_peers + n_extra) * n_images - n_peers * (n_peers + 1) // 2
+    rows = np.concatenate([np.flatnonzero(is_peer), n_images + np.arange(n_extra)])
     done = 0
 
     def compare(block: tuple[int, int]) -> list[tuple[int, int, _BothWays]]:
@@ -211,7 +269,7 @@ def fold_peers(
             # Of two peers the first one asks, so that no pair is multiplied twice.
             asking = [i for i in stripe if i < peer or (i > peer and not is_peer[i])]
             if asking:
-                bag = patches[peer].astype(np.float32)
+                bag = _bag_of(peer, patches, extra)
                 found += [(i, peer, _compare_bags(own[i - stripe.start], bag)) for i in asking]
         return found
 
@@ -219,9 +277,9 @@ def fold_peers(
     with single_threaded_blas():
         for results in in_threads(compare, blocks):
             for image, peer, (mine, theirs) in results:
-                statistic.add(image, mine)
-                if is_peer[image]:
-                    statistic.add(peer, theirs)
+                statistic.add(image, peer, mine)
+                if is_peer[image] and peer < n_images:
+                    statistic.add(peer, image, theirs)
             done += len(results)
             if progress:
                 progress("scoring", done, total)
@@ -237,7 +295,8 @@ def fold_references(
 ) -> NDArray[np.float32]:
     """As fold_peers, for images that are not among the references.
 
-    patches: (n_images, n_patches, dim). references: (n_references, n_patches, dim).
+    patches: (n_images, n_patches, dim). references: (n_references, n_patches, dim); a peer's
+    number is its row in them.
     """
     bags = references.astype(np.float32)
 
@@ -247,11 +306,18 @@ def fold_references(
 
     with single_threaded_blas():
         for image, results in enumerate(in_threads(compare, range(len(patches)))):
-            for distances in results:
-                statistic.add(image, distances)
+            for peer, distances in enumerate(results):
+                statistic.add(image, peer, distances)
             if progress:
                 progress("scoring", image + 1, len(patches))
     return statistic.result()
+
+
+def _bag_of(peer: int, patches: Floats, extra: Floats | None) -> NDArray[np.float32]:
+    if extra is not None and peer >= len(patches):
+        patches, peer = extra, peer - len(patches)
+    bag: Floats = patches[peer]
+    return bag.astype(np.float32)
 
 
 def _compare_bags(first: NDArray[np.float32], second: NDArray[np.float32]) -> _BothWays:

@@ -50,7 +50,10 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     n_clusters: the number of groups, or "auto" to take the advice (`advice_`).
     method: "default", "paper", or a `Method` with choices of your own.
-    backbone: the name of an embedded backbone, or the path of an ONNX file.
+    backbone: the name of an embedded backbone or of a network of flawsort[torch], or the path of
+        an ONNX file.
+    backbone_weights: a file with the network's weights, which timm otherwise downloads.
+    device: where a network runs: "cpu" or "cuda"; None for a GPU if there is one.
     image_size: side of the square input, where the backbone leaves it open.
     view: what of each file is looked at: fit, region of interest, tiles.
     cache: a folder for embedded images, "auto" for the user's own, None for none.
@@ -69,6 +72,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_clusters: int | Literal["auto"] = "auto",
         method: str | Method = "default",
         backbone: str | Path = DEFAULT_BACKBONE,
+        backbone_weights: str | Path | None = None,
+        device: str | None = None,
         image_size: int | None = None,
         view: View | None = None,
         cache: str | Path | None = "auto",
@@ -78,6 +83,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_clusters = n_clusters
         self.method = method
         self.backbone = backbone
+        self.backbone_weights = backbone_weights
+        self.device = device
         self.image_size = image_size
         self.view = view
         self.cache = cache
@@ -272,7 +279,10 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return backbone
 
     def _open_backbone(self) -> Backbone:
-        return load_backbone(self.backbone, image_size=self.image_size)
+        weights = None if self.backbone_weights is None else Path(self.backbone_weights)
+        return load_backbone(
+            self.backbone, image_size=self.image_size, weights=weights, device=self.device
+        )
 
     def _embed(self, images: ImageSet, backbone: Backbone, kind: str = "image") -> Embedded:
         cache = None

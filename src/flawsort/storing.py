@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort._version import __version__
-from flawsort.backbones import BackboneInfo, catalogue
+from flawsort.backbones import BackboneInfo, catalogue, find_network
+from flawsort.backbones.protocol import POOLING_KERNEL
 from flawsort.cluster import centres, place
 from flawsort.describe import Describer, Reference
 from flawsort.errors import FlawsortError, RunError
@@ -109,6 +110,7 @@ def _rebuild(run: Run, folder: Path) -> AnomalyClusterer:
         n_clusters=manifest["clusters"]["n_clusters"],
         method=Method(**fitted["method"]),
         backbone=fitted["backbone"],
+        backbone_weights=fitted.get("backbone_weights"),
         image_size=fitted["image_size"],
         random_state=manifest["seed"],
     )
@@ -147,7 +149,12 @@ def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:
         return None
     height, width = entry["input_size"]
     return BackboneInfo(
-        entry["name"], entry["sha256"], entry["licence"], entry["origin"], (height, width)
+        entry["name"],
+        entry["sha256"],
+        entry["licence"],
+        entry["origin"],
+        (height, width),
+        entry.get("pooling_kernel", POOLING_KERNEL),  # runs made before it was recorded
     )
 
 
@@ -225,14 +232,16 @@ def _fitted(model: AnomalyClusterer) -> dict[str, Any]:
     describer = model.describer_
     kinds: dict[type, str] = {NormalReference: "normals", PeerReference: "peers"}
     backbone = str(model.backbone)
-    if backbone not in catalogue():  # a file, to be found from any folder
-        backbone = str(Path(backbone).absolute())
+    if backbone not in catalogue() and find_network(backbone) is None:
+        backbone = str(Path(backbone).absolute())  # a file, to be found from any folder
+    weights = model.backbone_weights
     return {
         "method": asdict(describer.method),
         "reference": kinds.get(type(describer.reference)),
         "temperature": describer.temperature,
         "axis": None if describer.axis is None else asdict(describer.axis),
         "backbone": backbone,
+        "backbone_weights": None if weights is None else str(Path(weights).absolute()),
         "image_size": None if model.image_size is None else int(model.image_size),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.errors import OptionError
+from flawsort.errors import InputError, OptionError
 from flawsort.records import Bools, Floats
 
 
@@ -35,6 +35,42 @@ def soft_weights(
     return shares.astype(np.float32)
 
 
+def hard_weights(scores: Floats, k: int, valid: Bools | None = None) -> NDArray[np.float32]:
+    """The k patches of an image with the highest scores share it equally (Appendix A.1).
+
+    scores: (n_images, n_patches). k: how many; an image with fewer valid patches takes them all.
+    Of equal scores the first patch is taken. Returns (n_images, n_patches); rows sum to 1.
+    """
+    chosen = _highest(scores, k, valid)
+    return uniform_weights(chosen.shape, chosen)
+
+
+def soft_top_weights(
+    scores: Floats, k: int, temperature: float, valid: Bools | None = None
+) -> NDArray[np.float32]:
+    """Soft weights among the patches that hard_weights chooses, 0 elsewhere (Appendix A.1)."""
+    return soft_weights(scores, temperature, _highest(scores, k, valid))
+
+
+def mask_weights(shares: Floats, valid: Bools | None = None) -> NDArray[np.float32]:
+    """Patches count as far as a ground-truth mask marks them: the paper's upper bound.
+
+    shares: (n_images, n_patches), 0 to 1, how much of each patch is marked. Returns (n_images,
+    n_patches), the shares scaled so that rows sum to 1. An image in which no valid patch is
+    marked, such as a normal one, gets uniform weights.
+    """
+    values = np.asarray(shares, np.float64)
+    if valid is not None:
+        values = np.where(valid, values, 0)
+    wrong = values[~((values >= 0) & (values < np.inf))]  # NaN is wrong too
+    if len(wrong):
+        raise InputError(f"shares must be finite and not negative. Got {wrong[0]}.")
+    totals = values.sum(axis=1, keepdims=True)
+    weights = uniform_weights(values.shape, valid)
+    np.divide(values, totals, out=weights, where=totals > 0, casting="same_kind")
+    return weights
+
+
 def score_spread(scores: Floats, valid: Bools | None = None) -> float:
     """The standard deviation of all scores of a set, the unit of a relative temperature.
 
@@ -53,3 +89,17 @@ def image_scores(scores: Floats, valid: Bools | None = None) -> NDArray[np.float
     count = max(1, round(0.01 * values.shape[1]))
     means: NDArray[np.float64] = np.partition(values, -count, axis=1)[:, -count:].mean(axis=1)
     return means
+
+
+def _highest(scores: Floats, k: int, valid: Bools | None) -> Bools:
+    """(n_images, n_patches): whether a patch is among the k valid ones with the highest scores."""
+    if k < 1:
+        raise OptionError(f"k must be at least 1, the number of patches that count. Got {k}.")
+    values = np.asarray(scores, np.float64)
+    if valid is not None:
+        values = np.where(valid, values, -np.inf)
+    chosen = np.zeros(values.shape, bool)
+    order = np.argsort(-values, axis=1, kind="stable")
+    np.put_along_axis(chosen, order[:, :k], True, axis=1)
+    # Where fewer than k are valid, others were taken too.
+    return chosen if valid is None else chosen & valid

@@ -1,6 +1,7 @@
 """Backbones: pixels to feature maps, behind one small protocol.
 
-`load_backbone(name)` takes the name of an embedded backbone or the path of an ONNX file.
+`load_backbone(name)` takes the name of an embedded backbone or of a network that runs in torch, or
+the path of an ONNX file.
 """
 
 from __future__ import annotations
@@ -8,33 +9,63 @@ from __future__ import annotations
 from pathlib import Path
 
 from flawsort.backbones.catalogue import DEFAULT_BACKBONE, Entry, catalogue, entry_path
+from flawsort.backbones.networks import LAST, NETWORKS, Network, find_network
 from flawsort.backbones.protocol import Backbone, BackboneInfo
-from flawsort.errors import BackboneError
+from flawsort.errors import BackboneError, OptionError
 
 __all__ = [
     "DEFAULT_BACKBONE",
+    "NETWORKS",
     "Backbone",
     "BackboneInfo",
+    "Network",
     "catalogue",
     "entry_path",
+    "find_network",
     "load_backbone",
 ]
 
 
-def load_backbone(name: str | Path, *, image_size: int | None = None) -> Backbone:
-    """The backbone of that name, or the ONNX file at that path.
+def load_backbone(
+    name: str | Path,
+    *,
+    image_size: int | None = None,
+    weights: Path | None = None,
+    device: str | None = None,
+) -> Backbone:
+    """The embedded backbone or the network of that name, or the ONNX file at that path.
 
+    name: behind a path, outputs of the file may be named: net.onnx#stride8,stride16.
     image_size: side of the square input, for backbones that leave it open.
+    weights: a file with the weights of a network, which timm otherwise downloads.
+    device: where a network runs: "cpu", "cuda" or "cuda:N"; None for a GPU if there is one. ONNX
+    files run on the CPU.
     """
-    from flawsort.backbones.onnx import OnnxBackbone
+    from flawsort.backbones.onnx import OnnxBackbone, split_outputs
 
     entry: Entry | None = catalogue().get(str(name))
+    path, outputs = split_outputs(str(name))
+    if entry is None and path.suffix.lower() != ".onnx":
+        return _network(str(name), image_size, weights, device)
+    if weights is not None:
+        raise OptionError(
+            f"weights are for the networks of flawsort[torch]; backbone '{name}' has its own. "
+            f"Got '{weights}'; leave it out."
+        )
     if entry is not None:
         return OnnxBackbone.from_catalogue(str(name), entry, image_size)
-    path = Path(name)
-    if path.suffix.lower() != ".onnx":
+    return OnnxBackbone.from_file(path, image_size, outputs)
+
+
+def _network(
+    name: str, image_size: int | None, weights: Path | None, device: str | None
+) -> Backbone:
+    from flawsort.backbones.timm import TimmBackbone
+
+    if find_network(name) is None:
         raise BackboneError(
             f"backbone must be one of {', '.join(sorted(catalogue()))} or the path of an .onnx "
-            f"file. Got '{name}'."
+            f"file. Got '{name}'. flawsort[torch] adds {', '.join(NETWORKS)}, each also as "
+            f"NAME{LAST} for its last layer."
         )
-    return OnnxBackbone.from_file(path, image_size)
+    return TimmBackbone.load(name, weights=weights, image_size=image_size, device=device)

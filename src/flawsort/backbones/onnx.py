@@ -19,13 +19,32 @@ if TYPE_CHECKING:
 
 # For files that leave their input size open; the size at which the default was measured.
 OPEN_INPUT_SIZE = 256
+# Between the path of a file and the outputs to use: net.onnx#stride8,stride16.
+OUTPUTS_MARK = "#"
+
+
+def split_outputs(name: str) -> tuple[Path, tuple[str, ...] | None]:
+    """The path of an ONNX file, and the outputs that are named behind it, if any."""
+    path, mark, outputs = name.rpartition(OUTPUTS_MARK)
+    if not mark or not path.lower().endswith(".onnx"):
+        return Path(name), None
+    return Path(path), tuple(part.strip() for part in outputs.split(","))
 
 
 class OnnxBackbone:
     """One ONNX file: a float input (n, 3, height, width), RGB in 0..1, and feature maps out."""
 
-    def __init__(self, content: bytes, info: BackboneInfo, image_size: int | None) -> None:
+    def __init__(
+        self,
+        content: bytes,
+        info: BackboneInfo,
+        image_size: int | None,
+        outputs: tuple[str, ...] | None = None,
+    ) -> None:
+        """outputs: the names of those to use; None for all that are feature maps."""
         self._session = _open_session(content, info.name)
+        self._outputs = None if outputs is None else list(outputs)
+        _check_outputs(outputs, [output.name for output in self._session.get_outputs()], info.name)
         inputs = self._session.get_inputs()
         if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":
             raise BackboneError(
@@ -53,13 +72,19 @@ class OnnxBackbone:
         return cls(content, info, image_size)
 
     @classmethod
-    def from_file(cls, path: Path, image_size: int | None) -> OnnxBackbone:
+    def from_file(
+        cls, path: Path, image_size: int | None, outputs: tuple[str, ...] | None = None
+    ) -> OnnxBackbone:
         """Any ONNX file with one image input and one or more feature-map outputs."""
         content = _read(path)
-        digest = hashlib.sha256(content).hexdigest()
+        digest, name = hashlib.sha256(content).hexdigest(), path.name
+        if outputs is not None:  # another backbone from the same file
+            chosen = ",".join(outputs)
+            digest = hashlib.sha256(f"{digest}{OUTPUTS_MARK}{chosen}".encode()).hexdigest()
+            name += f"{OUTPUTS_MARK}{chosen}"
         open_size = (OPEN_INPUT_SIZE, OPEN_INPUT_SIZE)
-        info = BackboneInfo(path.name, digest, "not recorded", "a file given by path", open_size)
-        return cls(content, info, image_size)
+        info = BackboneInfo(name, digest, "not recorded", "a file given by path", open_size)
+        return cls(content, info, image_size, outputs)
 
     def feature_maps(self, pixels: Floats) -> list[Floats]:
         """pixels: (n, 3, height, width), RGB in 0..1. Returns maps (n, channels, rows, cols)."""
@@ -75,7 +100,7 @@ class OnnxBackbone:
         if missing:  # a graph with a fixed batch size gets its last batch filled up
             pixels = np.concatenate([pixels, np.repeat(pixels[-1:], missing, axis=0)])
         try:
-            outputs = self._session.run(None, {self._input: pixels})
+            outputs = self._session.run(self._outputs, {self._input: pixels})
         except Exception as error:
             raise BackboneError(
                 f"Backbone '{self.info.name}' failed on a batch of shape {pixels.shape}: "
@@ -106,6 +131,15 @@ def _open_session(content: bytes, name: str) -> onnxruntime.InferenceSession:
         raise BackboneError(
             f"Backbone '{name}' is not an ONNX file that onnxruntime can load: {_first_line(error)}"
         ) from error
+
+
+def _check_outputs(wanted: tuple[str, ...] | None, there: list[str], name: str) -> None:
+    missing = [output for output in wanted or () if output not in there]
+    if missing:
+        raise BackboneError(
+            f"Backbone '{name}' has the outputs {', '.join(there)}. "
+            f"Got {', '.join(repr(output) for output in missing)}."
+        )
 
 
 def _input_size(

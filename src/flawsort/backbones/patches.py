@@ -8,27 +8,30 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.errors import BackboneError
+from flawsort.backbones.protocol import POOLING_KERNEL
+from flawsort.errors import BackboneError, OptionError
 from flawsort.records import Floats
 
-# The paper's kernel (Section 4, "Implementation"): each patch also sees its eight neighbours.
-POOLING_KERNEL = 3
 
-
-def patch_embeddings(maps: Sequence[Floats]) -> tuple[NDArray[np.float32], tuple[int, int]]:
+def patch_embeddings(
+    maps: Sequence[Floats], kernel: int = POOLING_KERNEL
+) -> tuple[NDArray[np.float32], tuple[int, int]]:
     """Patches (n, rows * cols, dim) of unit length, and their grid (rows, cols).
 
-    maps: (n, channels, rows, cols) each, of one or several strides. Every map is average pooled,
-    brought to the finest grid and made unit length along its channels; the maps then stand side
-    by side, each with the same say, and the whole is made unit length.
+    maps: (n, channels, rows, cols) each, of one or several strides. Every map is average pooled
+    over kernel x kernel, an odd number (1: not at all), brought to the finest grid and made unit
+    length along its channels; the maps then stand side by side, each with the same say, and the
+    whole is made unit length.
     """
+    if kernel < 1 or kernel % 2 == 0:
+        raise OptionError(f"kernel must be an odd number, 1 or more. Got {kernel}.")
     rows = max(one.shape[2] for one in maps)
     cols = max(one.shape[3] for one in maps)
     n, dim = len(maps[0]), sum(one.shape[1] for one in maps)
     patches = np.empty((n, rows, cols, dim), np.float32)
     start = 0
     for one in maps:
-        part = _pooled(np.asarray(one, np.float32), rows, cols)
+        part = _pooled(np.asarray(one, np.float32), rows, cols, kernel)
         stop = start + part.shape[3]
         # Parts of unit length side by side have the length sqrt(number of parts).
         scale = _scale_to(1 / np.sqrt(len(maps)), part)
@@ -37,7 +40,7 @@ def patch_embeddings(maps: Sequence[Floats]) -> tuple[NDArray[np.float32], tuple
     return patches.reshape(n, rows * cols, dim), (rows, cols)
 
 
-def _pooled(maps: NDArray[np.float32], rows: int, cols: int) -> NDArray[np.float32]:
+def _pooled(maps: NDArray[np.float32], rows: int, cols: int, kernel: int) -> NDArray[np.float32]:
     """(n, rows, cols, channels): pooled and on the grid, by one matrix for each axis.
 
     The first product reads the channels where they lie and leaves them last, so that nothing is
@@ -45,22 +48,22 @@ def _pooled(maps: NDArray[np.float32], rows: int, cols: int) -> NDArray[np.float
     """
     n, channels, height, width = maps.shape
     with np.errstate(invalid="ignore"):  # what is not finite is refused with its own message
-        across = np.matmul(_pool_and_resize(width, cols), maps.transpose(0, 2, 3, 1))
+        across = np.matmul(_pool_and_resize(width, cols, kernel), maps.transpose(0, 2, 3, 1))
         across = across.reshape(n, height, cols * channels)
-        down = np.matmul(_pool_and_resize(height, rows), across)
+        down = np.matmul(_pool_and_resize(height, rows, kernel), across)
     pooled: NDArray[np.float32] = down.reshape(n, rows, cols, channels)
     return pooled
 
 
 @cache
-def _pool_and_resize(old: int, new: int) -> NDArray[np.float32]:
-    """(new, old): sums over three neighbours, of which there are fewer at the border, then linear
-    interpolation between the centres of cells, held at the borders.
+def _pool_and_resize(old: int, new: int, kernel: int) -> NDArray[np.float32]:
+    """(new, old): sums over `kernel` neighbours, of which there are fewer at the border, then
+    linear interpolation between the centres of cells, held at the borders.
 
-    Only directions count in the end, so that a sum is as good as a mean over nine with zeros
-    beyond the border.
+    Only directions count in the end, so that a sum is as good as a mean with zeros beyond the
+    border.
     """
-    reach = POOLING_KERNEL // 2
+    reach = kernel // 2
     neighbours = np.abs(np.subtract.outer(np.arange(old), np.arange(old))) <= reach
     at = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
     low = np.minimum(at.astype(int), max(old - 2, 0))

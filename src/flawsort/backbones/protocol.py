@@ -7,12 +7,16 @@ from typing import Protocol
 
 from flawsort.records import Floats
 
+# The paper's kernel (Section 4, "Implementation"): each patch also sees its eight neighbours.
+POOLING_KERNEL = 3
+
 
 @dataclass(frozen=True)
 class BackboneInfo:
     """What is recorded of a backbone in a run.
 
-    input_size: (height, width) of the images it is given.
+    input_size: (height, width) of the images it is given. pooling_kernel: the side of the average
+    pooling over its maps, 1 for none.
     """
 
     name: str
@@ -20,6 +24,7 @@ class BackboneInfo:
     licence: str
     origin: str
     input_size: tuple[int, int]
+    pooling_kernel: int = POOLING_KERNEL
 
 
 class Backbone(Protocol):

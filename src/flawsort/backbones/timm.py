@@ -1,0 +1,300 @@
+"""Backbones that timm builds and torch runs, on the CPU or a GPU: flawsort[torch]."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import re
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flawsort.backbones.networks import NETWORKS, Network, find_network
+from flawsort.backbones.protocol import BackboneInfo
+from flawsort.errors import BackboneError, OptionError
+from flawsort.records import Floats
+
+if TYPE_CHECKING:
+    import torch
+
+# A network as timm builds it: a torch module with timm's own methods.
+Model = Any
+
+LARGEST_INPUT = 2048
+WEIGHTS_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+# Where checkpoints of training keep the network's own state.
+WRAPPERS = ("state_dict", "model")
+# What no feature map needs, by the start or the end of its name: the classifier on top, and how
+# many batches a norm saw in training.
+HEADS = ("head.", "head_dist.", "fc.", "classifier.", "pre_logits.")
+COUNTS = "num_batches_tracked"
+
+
+class TimmBackbone:
+    """A network of `flawsort.backbones.networks` with its weights."""
+
+    def __init__(
+        self, network: Network, model: Model, info: BackboneInfo, device: torch.device
+    ) -> None:
+        import torch
+
+        self.info = info
+        self._network = network
+        self._device = device
+        if hasattr(model, "set_input_size"):  # transformers: their positions are interpolated
+            model.set_input_size(info.input_size)
+        self._model = model.eval().to(device)
+        mean, std = _mean_and_std(model)
+        self._mean = torch.tensor(mean, device=device).reshape(3, 1, 1)
+        self._std = torch.tensor(std, device=device).reshape(3, 1, 1)
+        # One call at a time: torch spreads each over all processors by itself, and calls from as
+        # many threads as there are processors would fight for them.
+        self._turn = Lock()
+
+    @classmethod
+    def load(
+        cls,
+        name: str,
+        *,
+        weights: Path | None = None,
+        image_size: int | None = None,
+        device: str | None = None,
+        _random_seed: int | None = None,
+    ) -> TimmBackbone:
+        """The network of that name.
+
+        weights: a file with its weights, where None has timm download them.
+        image_size: side of the square input, a multiple of 32 or of a transformer's patches.
+        device: "cpu", "cuda" or "cuda:N"; None for a GPU if there is one.
+        """
+        network = find_network(name)
+        if network is None:
+            known = ", ".join(sorted(NETWORKS))
+            raise BackboneError(f"The network must be one of {known}. Got '{name}'.")
+        side = _side(name, network, image_size)
+        _need_torch(name, network)
+        place = _place(device)
+        licence = network.licence
+        if _random_seed is not None:
+            model = _with_random_weights(network, _random_seed)
+            licence, source = "none", "random weights"
+        elif weights is not None:
+            model = _from_file(name, network, weights)
+            licence += " (of the published weights)"  # the file may hold others
+            source = f"weights from the file '{weights.name}'"
+        else:
+            model = _from_the_hub(name, network)
+            source = f"weights from {_hub_page(network)}"
+        origin = f"timm's {network.model}, {source}"
+        digest = _digest(name, network, model)
+        info = BackboneInfo(name, digest, licence, origin, (side, side), network.kernel)
+        return cls(network, model, info, place)
+
+    def feature_maps(self, pixels: Floats) -> list[Floats]:
+        """pixels: (n, 3, height, width), RGB in 0..1. Returns maps (n, channels, rows, cols)."""
+        import torch
+
+        values = torch.tensor(np.asarray(pixels, np.float32))
+        try:
+            with self._turn, torch.inference_mode():
+                scaled = (values.to(self._device) - self._mean) / self._std
+                maps = [one.cpu().numpy() for one in tap(self._model, self._network, scaled)]
+        except Exception as error:
+            raise BackboneError(
+                f"Backbone '{self.info.name}' failed on a batch of shape {np.shape(pixels)}: "
+                f"{_first_line(error)}"
+            ) from error
+        return maps
+
+
+def tap(model: Model, network: Network, pixels: torch.Tensor) -> list[torch.Tensor]:
+    """The maps (n, channels, rows, cols) of a network; pixels are normalised for it."""
+    if network.taps:
+        maps: list[torch.Tensor] = model.forward_intermediates(
+            pixels, list(network.taps), stop_early=True, intermediates_only=True
+        )
+        return maps
+    last: torch.Tensor = model.forward_features(pixels)
+    if last.ndim == 3:  # tokens (n, prefix + rows * cols, channels)
+        rows, cols = (side // network.step for side in pixels.shape[2:])
+        patches = last[:, model.num_prefix_tokens :]
+        last = patches.transpose(1, 2).reshape(len(last), -1, rows, cols)
+    return [last]
+
+
+def _side(name: str, network: Network, image_size: int | None) -> int:
+    if image_size is None:
+        return network.input_size
+    step = network.step
+    if not (step <= image_size <= LARGEST_INPUT and image_size % step == 0):
+        raise BackboneError(
+            f"image_size must be a multiple of {step} between {step} and {LARGEST_INPUT} for "
+            f"'{name}'. Got {image_size}."
+        )
+    return image_size
+
+
+def _need_torch(name: str, network: Network) -> None:
+    try:
+        import timm
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise BackboneError(
+            f"Backbone '{name}' runs in torch, which cannot be loaded here ({_first_line(error)}). "
+            f'Install it with pip install "flawsort[torch]".'
+        ) from error
+    if not timm.is_model_pretrained(network.model):
+        raise BackboneError(
+            f"timm {timm.__version__} does not know '{network.model}', which backbone '{name}' "
+            f"needs. Install a newer one with pip install --upgrade timm."
+        )
+
+
+def _place(device: str | None) -> torch.device:
+    import torch
+
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", device):
+        raise OptionError(f"device must be cpu, cuda or cuda:N. Got '{device}'.")
+    place = torch.device(device)
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise OptionError(
+            f"device '{device}' is not among the {torch.cuda.device_count()} GPUs that torch sees. "
+            f"Leave it out or pass cpu."
+        )
+    return place
+
+
+def _build(network: Network, *, pretrained: bool) -> Model:
+    import timm
+
+    return timm.create_model(network.model, pretrained=pretrained, num_classes=0)
+
+
+def _with_random_weights(network: Network, seed: int) -> Model:
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _build(network, pretrained=False)
+
+
+def _from_the_hub(name: str, network: Network) -> Model:
+    try:
+        return _build(network, pretrained=True)
+    except Exception as error:
+        raise BackboneError(
+            f"The weights of '{name}' could not be downloaded ({_first_line(error)}); load it once "
+            f"where there is a network, or fetch the weights from {_hub_page(network)} and pass "
+            f"the file with --weights FILE."
+        ) from error
+
+
+def _hub_page(network: Network) -> str:
+    import timm
+
+    config = timm.get_pretrained_cfg(network.model)
+    return f"https://huggingface.co/{config.hf_hub_id}" if config else "timm"
+
+
+def _from_file(name: str, network: Network, path: Path) -> Model:
+    state = _read_state(path)
+    model = _build(network, pretrained=False)
+    # timm keeps a filter beside each network that others trained, which renames their keys.
+    rename = getattr(importlib.import_module(type(model).__module__), "checkpoint_filter_fn", None)
+    if rename:
+        # It trips over the weights of other networks, whose keys are then named as they are.
+        with suppress(Exception):
+            state = rename(state, model)
+    wanted = {key: value for key, value in model.state_dict().items() if _counts(key)}
+    given = {key: value for key, value in state.items() if _counts(key)}
+    reshaped = [key for key in wanted if key in given and given[key].shape != wanted[key].shape]
+    differences = {
+        "missing": [key for key in wanted if key not in given],
+        "unexpected": [key for key in given if key not in wanted],
+        "of another shape": reshaped,
+    }
+    if any(differences.values()):
+        told = "; ".join(f"{what}: {_first_three(k)}" for what, k in differences.items() if k)
+        raise BackboneError(
+            f"The weights in '{path}' do not fit '{name}' ({network.model}). Keys {told}."
+        )
+    model.load_state_dict(given, strict=False)
+    return model
+
+
+def _read_state(path: Path) -> dict[str, torch.Tensor]:
+    """Name -> tensor, out of a file of which nothing is run."""
+    import torch
+    from safetensors.torch import load_file
+    from timm.models import clean_state_dict
+
+    suffix = path.suffix.lower()
+    if suffix not in WEIGHTS_SUFFIXES:
+        accepted = ", ".join(WEIGHTS_SUFFIXES)
+        raise OptionError(f"weights must be a file that ends in {accepted}. Got '{path}'.")
+    try:
+        with path.open("rb"):  # what is wrong with the path itself, in the system's words
+            pass
+        found: Any = (
+            load_file(path)
+            if suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
+    except OSError as error:
+        raise BackboneError(
+            f"Cannot read the weights file '{path}': {error.strerror or error}."
+        ) from error
+    except Exception as error:  # their words are about code that could be run
+        raise BackboneError(_no_weights(path)) from error
+    for wrapper in WRAPPERS:
+        if isinstance(found, dict) and isinstance(found.get(wrapper), dict):
+            found = found[wrapper]
+    cleaned: dict[str, Any] = clean_state_dict(found) if isinstance(found, dict) else {}
+    tensors = {key: value for key, value in cleaned.items() if isinstance(value, torch.Tensor)}
+    if not tensors:
+        raise BackboneError(_no_weights(path))
+    return tensors
+
+
+def _no_weights(path: Path) -> str:
+    return (
+        f"'{path}' is not a file of weights: it must hold tensors by name, as safetensors or "
+        f"torch.save(model.state_dict(), FILE) write them."
+    )
+
+
+def _counts(key: str) -> bool:
+    """Whether a feature map depends on it."""
+    return not key.startswith(HEADS) and not key.endswith(COUNTS)
+
+
+def _digest(name: str, network: Network, model: Model) -> str:
+    """Over all that decides the patches of an image besides its size: the network's name, where
+    it is tapped, how that is pooled, and every weight, in the order of their names."""
+    described = (name, network.model, network.taps, network.kernel, *_mean_and_std(model))
+    digest = hashlib.sha256(repr(described).encode())
+    for key, value in sorted(model.state_dict().items()):
+        if _counts(key):
+            array = np.ascontiguousarray(value.numpy())
+            digest.update(f"{key} {array.dtype} {array.shape}".encode())
+            digest.update(array.data)
+    return digest.hexdigest()
+
+
+def _mean_and_std(model: Model) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    config = model.pretrained_cfg
+    return tuple(config["mean"]), tuple(config["std"])
+
+
+def _first_three(keys: list[str]) -> str:
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return ", ".join(keys[:3]) + more
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:300] or type(error).__name__

@@ -1,0 +1,127 @@
+"""The command `flawsort paper`: arguments to calls. Heavy imports happen inside."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flawsort import console
+from flawsort.errors import OptionError
+
+if TYPE_CHECKING:
+    from flawsort.paper.tables import Options
+
+
+def paper(
+    data: Annotated[
+        list[Path] | None,
+        typer.Option("--data", help="A folder of MVTec AD or of magnetic tiles; may be repeated."),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", help="A name from --list, or all; may be repeated."),
+    ] = None,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="Show every table and figure and what it needs.")
+    ] = False,
+    backbone: Annotated[
+        list[str] | None,
+        typer.Option(help="A network or ONNX file, wide_resnet50 if not said; may be repeated."),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="The network's weights, .safetensors or .pth.")
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the backbone's input, a multiple of its step.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where a network runs: cpu or cuda; cuda where there is one.")
+    ] = None,
+    temperature: Annotated[
+        str, typer.Option(help="In standard deviations of the scores, or best: looks at the truth.")
+    ] = "0.3",
+    tau: Annotated[
+        float | None, typer.Option(help="The paper's absolute tau instead of a temperature.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Random subsets of the tables that have them.")] = 100,
+    exact: Annotated[
+        bool | None,
+        typer.Option("--exact/--approximate", help="Search among normals; by size if not said."),
+    ] = None,
+    split_seed: Annotated[
+        int, typer.Option(help="Draws the normals of the tiles where no list names them.")
+    ] = 0,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this set, such as bottle or mtd; repeatable.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for results and what is kept for them.")
+    ] = Path("paper-results"),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document for scripts.")
+    ] = False,
+) -> None:
+    """Run the experiments of the paper and print its tables beside its own numbers."""
+    from flawsort.paper.run import DEFAULT_NETWORK, Setting, listing, run_paper
+
+    if show_list:
+        _show_listing(listing(), as_json)
+        return
+    if not data or not table:
+        raise OptionError("--data and --table must be given. See flawsort paper --list.")
+    setting = Setting(
+        data=tuple(data),
+        output=output,
+        backbones=tuple(backbone or (DEFAULT_NETWORK,)),
+        weights=weights,
+        image_size=image_size,
+        device=device,
+        exact=exact,
+        split_seed=split_seed,
+        only=tuple(only or ()),
+        options=_options(temperature, tau, seeds),
+    )
+    with console.showing_progress(quiet) as progress:
+        outcomes = run_paper(table, setting, progress=progress)
+    if as_json:
+        console.print_json([outcome.summary() for outcome in outcomes])
+        return
+    for outcome in outcomes:
+        sys.stdout.write(outcome.text + "\n")
+    console.say(f"Written to {output}: " + ", ".join(outcome.name for outcome in outcomes) + ".")
+
+
+def _options(temperature: str, tau: float | None, seeds: int) -> Options:
+    from flawsort.paper.methods import Focus
+    from flawsort.paper.tables import Options
+
+    if seeds < 2:
+        raise OptionError(f"--seeds must be at least 2. Got {seeds}.")
+    if temperature == "best":
+        if tau is not None:
+            raise OptionError(
+                f"--tau and --temperature best exclude each other. Got {tau} and best."
+            )
+        return Options(best=True, n_seeds=seeds)
+    try:
+        value = float(temperature)
+    except ValueError:
+        value = 0.0
+    for name, number in (("--temperature", value), ("--tau", 1.0 if tau is None else tau)):
+        if not 0 < number < math.inf:
+            given = temperature if name == "--temperature" else tau
+            raise OptionError(f"{name} must be a number greater than 0. Got {given}.")
+    return Options(focus=Focus(temperature=value, tau=tau), n_seeds=seeds)
+
+
+def _show_listing(rows: list[tuple[str, str, str, str]], as_json: bool) -> None:
+    columns = ("name", "what", "in the paper", "needs")
+    if as_json:
+        console.print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        console.print_table("", columns, rows)

@@ -1,0 +1,1 @@
+"""The paper: its protocol, its clusterers and distances, and the numbers it published."""

@@ -1,0 +1,174 @@
+"""One measurement: a row of a table on one set. Kept as a small JSON file, so that it is done once.
+
+Jobs know nothing of tables: the same one serves every table that has its row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from flawsort.metrics import (
+    agreement,
+    area_under_purity,
+    pixel_auroc,
+    purity_curve,
+    reduction_at,
+)
+from flawsort.paper.methods import (
+    NEEDS_NORMALS,
+    TEMPERATURES,
+    Focus,
+    represent,
+    represent_focuses,
+    represent_subsets,
+    scores_of,
+)
+from flawsort.paper.products import Products
+from flawsort.paper.protocol import Task
+from flawsort.records import Ints
+from flawsort.weights import score_spread
+
+# A metric's value, or one for each random subset.
+Figures: TypeAlias = dict[str, float | list[float]]
+Measure: TypeAlias = Literal["groups", "subsets", "purity", "localisation"]
+
+# Random draws of a part of the normals, over which their mean is taken.
+NORMAL_DRAWS = 3
+PIXEL_SIDE = 256
+_AGREED = ("nmi", "ari", "f1", "f1_micro", "purity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """method: a row of `methods.ROWS`. best: try every temperature and keep the best by NMI, which
+    looks at the truth. n_seeds: random subsets. share: of the normals."""
+
+    method: str
+    measure: Measure = "groups"
+    clusterer: str = "ward"
+    focus: Focus = field(default_factory=Focus)
+    best: bool = False
+    n_seeds: int = 0
+    share: float = 1.0
+
+    def key(self) -> str:
+        """A name for its file: all that decides the result besides set, backbone and search."""
+        parts = [self.measure, self.method, self.clusterer]
+        if self.method.startswith("wa") and self.method != "wa-mask":
+            focus = {"best": len(TEMPERATURES)} if self.best else self.focus.describe()
+            parts += [f"{name}={value:g}" for name, value in focus.items()]
+        if self.n_seeds:
+            parts.append(f"seeds={self.n_seeds}")
+        if self.share < 1:
+            parts.append(f"share={self.share:g}x{NORMAL_DRAWS}")
+        return "_".join(parts).replace(" ", "+")
+
+    def lacks(self, task: Task) -> str:
+        """What the set lacks for this job, or "" if nothing."""
+        if self.method in NEEDS_NORMALS and task.data.normals is None:
+            return "normal images"
+        needs_masks = self.method == "wa-mask" or self.measure == "localisation"
+        if needs_masks and not any(task.data.masks):
+            return "masks"
+        return ""
+
+
+def run_job(products: Products, job: Job) -> Figures:
+    """The figures of a job, from its file if it was done before."""
+    way = products.search if job.method == "wa-semi" else ""
+    path = products.folder / "figures" / f"{job.key()}{way}.json"
+    try:
+        figures: Figures = json.loads(path.read_text("utf-8"))
+        return figures
+    except (OSError, ValueError):
+        pass
+    figures = _MEASURES[job.measure](products, job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(figures) + "\n", "utf-8")
+    temporary.replace(path)
+    return figures
+
+
+def _agreement(task: Task, labels: Ints, rows: Sequence[int] | Ints | None = None) -> Figures:
+    """Metrics of the groups of some images (all by default), of which only some count."""
+    truth = task.truth if rows is None else [task.truth[row] for row in rows]
+    counted = [(name, label) for name, label in zip(truth, labels, strict=True) if name is not None]
+    found = agreement([name for name, _ in counted], [int(label) for _, label in counted])
+    return {name: float(getattr(found, name)) for name in _AGREED}
+
+
+def _groups(products: Products, job: Job) -> Figures:
+    task = products.task
+    if job.best:
+        return _best(products, job)
+    draws = NORMAL_DRAWS if job.share < 1 else 1
+    found = []
+    for seed in range(draws):
+        shown = represent(products, job.method, job.focus, share=job.share, seed=seed)
+        found.append(_agreement(task, shown.labels(task.n_classes, job.clusterer)))
+    return _mean(found)
+
+
+def _best(products: Products, job: Job) -> Figures:
+    task = products.task
+    focuses = [Focus(temperature=value) for value in TEMPERATURES]
+    best: Figures = {}
+    shown = represent_focuses(products, job.method, focuses)
+    for value, one in zip(TEMPERATURES, shown, strict=True):
+        figures = _agreement(task, one.labels(task.n_classes, job.clusterer))
+        if not best or float(figures["nmi"]) > float(best["nmi"]):  # type: ignore[arg-type]
+            best = {**figures, "temperature": value}
+    return best
+
+
+def _subsets(products: Products, job: Job) -> Figures:
+    """A list for each metric, one value a subset; k is the true number of types in the subset."""
+    task = products.task
+    found = []
+    for rows, shown in represent_subsets(products, job.method, job.focus, job.n_seeds):
+        k = len({task.truth[row] for row in rows} - {None})
+        found.append(_agreement(task, shown.labels(k, job.clusterer), rows))
+    return {name: [float(one[name]) for one in found] for name in _AGREED}  # type: ignore[arg-type]
+
+
+def _purity(products: Products, job: Job) -> Figures:
+    curve = purity_curve(products.task.truth, represent(products, job.method, job.focus).linkage())
+    return {
+        "mauc": area_under_purity(curve),
+        "r90": reduction_at(curve, 0.9),
+        "r95": reduction_at(curve, 0.95),
+        "r99": reduction_at(curve, 0.99),
+        "curve": [round(float(value), 6) for value in curve],
+    }
+
+
+def _localisation(products: Products, job: Job) -> Figures:
+    """Pixel-level AUROC of the scores, and of the weights, which sum to 1 in each image."""
+    sides = (PIXEL_SIDE, PIXEL_SIDE)
+    masks = [None if mask is None else mask >= 0.5 for mask in products.masks(sides)]
+    scores = scores_of(products, job.method)
+    weights = job.focus.weigh(scores, score_spread(scores))
+    grid = products.bags.grid
+    return {
+        "pixel-auroc": pixel_auroc(scores, grid, masks, side=PIXEL_SIDE),
+        "pixel-auroc-weights": pixel_auroc(weights, grid, masks, side=PIXEL_SIDE),
+    }
+
+
+def _mean(found: Sequence[Figures]) -> Figures:
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+
+
+_MEASURES: dict[str, Callable[[Products, Job], Figures]] = {
+    "groups": _groups,
+    "subsets": _subsets,
+    "purity": _purity,
+    "localisation": _localisation,
+}

@@ -1,0 +1,295 @@
+"""What the rows of the tables share: bags, scores and distances, computed once for each set.
+
+Everything dear is kept in a folder, under a key over the images' contents, the backbone and the
+settings, so that an interrupted table goes on where it stopped and the next table starts there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.backbones import Backbone
+from flawsort.cache import BagCache
+from flawsort.distances import DirectedMinima, mean_distances
+from flawsort.embed import cache_setting, embed
+from flawsort.errors import InputError
+from flawsort.images import View, thumbnail
+from flawsort.nearest import MaxOverPeers, MeanOverPeers, MinOverPeers, Several, fold_peers
+from flawsort.paper.protocol import Task, subset_rows
+from flawsort.records import Bags, Bools, Floats, ImageSet, Progress
+from flawsort.references import NormalReference
+
+# Bump when what is stored changes its meaning.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Every image against the others.
+
+    mean, most, least: (n_images, n_patches), over the other images, of the distance to the
+    nearest patch there (Eq. 5 and its variants). minima: what the Hausdorff family is made of.
+    """
+
+    mean: NDArray[np.float32]
+    most: NDArray[np.float32]
+    least: NDArray[np.float32]
+    minima: DirectedMinima
+
+
+class Products:
+    """The shared parts of one set with one backbone, each computed when it is first asked for."""
+
+    def __init__(
+        self,
+        task: Task,
+        backbone: Backbone,
+        folder: Path,
+        *,
+        exact: bool | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """folder: where to keep what was computed. exact: of the search among normals."""
+        self.task = task
+        self.backbone = backbone
+        self.view = View()
+        self._exact = exact
+        self.search = {None: "", True: "-exact", False: "-lists"}[exact]
+        self._progress = progress
+        self._bags_folder = folder / "bags"
+        self._cache = BagCache(self._bags_folder, cache_setting(backbone, self.view))
+        normals = task.data.normals
+        key = {
+            "format": FORMAT,
+            "images": task.data.images.digests,
+            "normals": () if normals is None else normals.digests,
+            "bags": cache_setting(backbone, self.view),
+        }
+        self.key = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
+        self.folder = folder / "computed" / f"{task.name}-{self.key}"
+
+    @cached_property
+    def bags(self) -> Bags:
+        """The images to cluster."""
+        return self._embed(self.task.data.images, "image")
+
+    @cached_property
+    def normals(self) -> Bags:
+        """The known-normal images."""
+        if self.task.data.normals is None:
+            raise InputError(f"'{self.task.name}' has no normal images beside its test images.")
+        return self._embed(self.task.data.normals, "normal")
+
+    @cached_property
+    def holistic(self) -> NDArray[np.float32]:
+        """(n_images, dim): the feature maps averaged over the image, unit length."""
+        backbone = _WholeImage(self.backbone)
+        cache = BagCache(self._bags_folder, cache_setting(backbone, self.view))
+        images = self.task.data.images
+        found = embed(images, backbone, self.view, cache=cache, progress=self._progress)
+        return found.bags.patches[:, 0].astype(np.float32)
+
+    @cached_property
+    def peers(self) -> Peers:
+        """The images against each other, all pairs."""
+        n = len(self.task.truth)
+        arrays = self._kept("peers", self._compare_peers)
+        minima = DirectedMinima(n)
+        minima.largest, minima.mean, minima.smallest = (
+            arrays["largest"],
+            arrays["average"],
+            arrays["smallest"],
+        )
+        return Peers(arrays["mean"], arrays["most"], arrays["least"], minima)
+
+    def peers_with_normals(self) -> NDArray[np.float32]:
+        """(n_images, n_patches): as `peers.mean` with the normals as further, unlabelled peers."""
+
+        def compute() -> dict[str, Floats]:
+            mean = MeanOverPeers(len(self.bags), self.bags.n_patches)
+            everybody = np.arange(len(self.bags))
+            fold_peers(
+                self.bags.patches,
+                everybody,
+                mean,
+                extra=self.normals.patches,
+                progress=self._progress,
+            )
+            return {"mean": mean.result()}
+
+        return self._kept("peers-with-normals", compute)["mean"]
+
+    def normal_scores(self, share: float = 1.0, seed: int = 0) -> NDArray[np.float32]:
+        """(n_images, n_patches): distances to the nearest patch of a share of the normals (Eq. 6).
+
+        seed: draws which normals; of one seed, a smaller share is part of a larger one.
+        """
+
+        def compute() -> dict[str, Floats]:
+            order = np.random.default_rng(seed).permutation(len(self.normals))
+            count = max(1, round(share * len(order)))
+            chosen = self.normals.take(np.sort(order[:count])) if share < 1 else self.normals
+            reference = NormalReference.from_bags(chosen, exact=self._exact)
+            return {"scores": reference.compare(self.bags, progress=self._progress).scores}
+
+        part = f"-{share:g}-{seed}" if share < 1 else ""
+        return self._kept(f"normals{self.search}{part}", compute)["scores"]
+
+    def mean_distances(self) -> NDArray[np.float32]:
+        """(n_images, n_images): the "mean-mean" variant, which takes a sweep of its own."""
+
+        def compute() -> dict[str, Floats]:
+            return {"distances": mean_distances(self.bags, progress=self._progress)}
+
+        return self._kept("mean-distances", compute)["distances"]
+
+    def subset_scores(self, n_seeds: int) -> NDArray[np.float32]:
+        """(n_seeds, n_images, n_patches): as `peers.mean`, over the peers of each random subset.
+
+        Rows of images that are not in a subset say how they would look from there.
+        """
+
+        def compute() -> dict[str, Floats]:
+            n = len(self.bags)
+            members = np.zeros((n_seeds, n), bool)
+            for seed in range(n_seeds):
+                members[seed, subset_rows(n, seed)] = True
+            sums = _SubsetMeans(members, self.bags.n_patches)
+            fold_peers(self.bags.patches, np.arange(n), sums, progress=self._progress)
+            return {"scores": sums.result()}
+
+        return self._kept(f"subsets-{n_seeds}", compute)["scores"]
+
+    @cached_property
+    def mask_shares(self) -> NDArray[np.float32]:
+        """(n_images, n_patches): how much of each patch the ground-truth mask covers."""
+        rows, columns = self.bags.grid
+        masks = self.masks((columns, rows))
+        empty = np.zeros((rows, columns), np.float32)
+        return np.stack([(empty if mask is None else mask).ravel() for mask in masks])
+
+    def masks(self, size: tuple[int, int]) -> list[NDArray[np.float32] | None]:
+        """Each image's mask averaged to (width, height), in 0..1; None where there is none."""
+        return [None if path is None else _mask(path, size) for path in self.task.data.masks]
+
+    def picture(self, row: int, side: int) -> NDArray[np.uint8]:
+        """(height, width, 3): an image as the backbone sees it, its longer side that long."""
+        source = self.task.data.images.sources[row]
+        image = thumbnail(source, self.view, self.backbone.info.input_size, side)
+        return np.asarray(image)
+
+    def release(self) -> None:
+        """Forget what is in memory; it is on disk."""
+        for name in ("bags", "normals", "peers", "holistic", "mask_shares"):
+            self.__dict__.pop(name, None)
+
+    def _compare_peers(self) -> dict[str, Floats]:
+        shape = (len(self.bags), self.bags.n_patches)
+        mean, most, least = MeanOverPeers(*shape), MaxOverPeers(*shape), MinOverPeers(*shape)
+        minima = DirectedMinima(len(self.bags), self.bags.valid)
+        statistic = Several([mean, most, least, minima])
+        fold_peers(self.bags.patches, np.arange(len(self.bags)), statistic, progress=self._progress)
+        return {
+            "mean": mean.result(),
+            "most": most.result(),
+            "least": least.result(),
+            "largest": minima.largest,
+            "average": minima.mean,
+            "smallest": minima.smallest,
+        }
+
+    def _embed(self, images: ImageSet, kind: str) -> Bags:
+        found = embed(
+            images, self.backbone, self.view, cache=self._cache, kind=kind, progress=self._progress
+        )
+        if len(found.images) != len(images):
+            first = found.images.set_aside[0]
+            raise InputError(
+                f"'{self.task.name}' has {len(images) - len(found.images)} {kind}s that cannot be "
+                f"read, the first '{first.name}': {first.reason}. A table needs all of them."
+            )
+        return found.bags
+
+    def _kept(self, name: str, compute: Callable[[], dict[str, Floats]]) -> dict[str, Floats]:
+        """Arrays from the folder, or computed and put there."""
+        path = self.folder / f"{name}.npz"
+        found = _read_arrays(path)
+        if found is None:
+            found = compute()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.{os.getpid()}.npz")
+            np.savez(temporary, allow_pickle=False, **found)
+            temporary.replace(path)
+        return found
+
+
+def open_products(
+    tasks: Sequence[Task],
+    backbone: Backbone,
+    folder: Path,
+    *,
+    exact: bool | None = None,
+    progress: Progress | None = None,
+) -> list[Products]:
+    """The products of each set; nothing is computed yet."""
+    return [Products(task, backbone, folder, exact=exact, progress=progress) for task in tasks]
+
+
+class _WholeImage:
+    """A backbone whose maps are averaged to a single patch: the holistic representation."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone = backbone
+        digest = hashlib.sha256(f"{backbone.info.sha256} holistic".encode()).hexdigest()
+        self.info = replace(backbone.info, sha256=digest, pooling_kernel=1)
+
+    def feature_maps(self, pixels: Floats) -> list[Floats]:
+        """Maps (n, channels, 1, 1)."""
+        maps = self._backbone.feature_maps(pixels)
+        return [one.mean(axis=(2, 3), keepdims=True) for one in maps]
+
+
+class _SubsetMeans:
+    """The mean over the peers of each of several subsets, in one sweep over all pairs."""
+
+    def __init__(self, members: Bools, n_patches: int) -> None:
+        self._members = members
+        self._sums = np.zeros((*members.shape, n_patches), np.float32)
+
+    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
+        self._sums[self._members[:, peer], image] += distances
+
+    def result(self) -> NDArray[np.float32]:
+        # An image of a subset is not its own peer.
+        others = self._members.sum(axis=1)[:, np.newaxis] - self._members
+        means: NDArray[np.float32] = self._sums / np.maximum(others, 1)[..., np.newaxis]
+        return means.astype(np.float32)
+
+
+def _mask(path: Path, size: tuple[int, int]) -> NDArray[np.float32]:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        marked = np.asarray(image.convert("L")) > 127
+    averaged = Image.fromarray(marked.astype(np.float32)).resize(size, Image.Resampling.BOX)
+    return np.asarray(averaged)
+
+
+def _read_arrays(path: Path) -> dict[str, Floats] | None:
+    """The arrays of a file; None where it is missing or damaged, to be computed again."""
+    import zipfile
+
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
+        return None

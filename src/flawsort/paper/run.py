@@ -1,0 +1,189 @@
+"""`flawsort paper`: tables and figures by name, computed, rendered and written to a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flawsort.backbones import find_network, load_backbone
+from flawsort.backbones.networks import LAST
+from flawsort.errors import BackboneError, FlawsortError, OptionError
+from flawsort.paper.figures import FIGURES, draw, draw_attention, draw_clusters
+from flawsort.paper.products import Products
+from flawsort.paper.protocol import Task, find_tasks, missing_from
+from flawsort.paper.render import as_csv, as_json, as_latex, as_text
+from flawsort.paper.tables import TABLES, Filled, Options, Table, fill
+from flawsort.records import Progress
+
+DEFAULT_NETWORK = "wide_resnet50"
+# Figures of images rather than of a table's numbers.
+PICTURES = {"attention": "Figure 3", "clusters": "figure of clusters, Section 4.5"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where the images and the network come from, and where everything goes."""
+
+    data: tuple[Path, ...]
+    output: Path
+    backbones: tuple[str, ...] = (DEFAULT_NETWORK,)
+    weights: Path | None = None
+    image_size: int | None = None
+    device: str | None = None
+    exact: bool | None = None
+    split_seed: int = 0
+    only: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one name: its text, its numbers, and the files that hold them."""
+
+    name: str
+    text: str
+    filled: tuple[Filled, ...]
+    files: tuple[Path, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """What scripts want to know, as JSON-able values."""
+        return {
+            "name": self.name,
+            "files": [str(path) for path in self.files],
+            "parts": [
+                {
+                    "backbone": part.backbone,
+                    "notes": list(part.notes),
+                    "skipped": list(part.skipped),
+                    "cells": [asdict(cell) for cell in part.cells],
+                }
+                for part in self.filled
+            ],
+        }
+
+
+def listing() -> list[tuple[str, str, str, str]]:
+    """Name, what it is, where the paper has it, and what it needs, of every table and figure."""
+    rows = [
+        (table.name, table.title, table.source, table.needs or "images alone")
+        for table in TABLES.values()
+    ]
+    for name, source in PICTURES.items():
+        rows.append((name, FIGURES[name], source, "flawsort[paper]; normals, masks if there are"))
+    return rows
+
+
+def run_paper(
+    names: Sequence[str], setting: Setting, *, progress: Progress | None = None
+) -> list[Outcome]:
+    """Every named table and figure; "all" stands for all of them."""
+    known = (*TABLES, *PICTURES)
+    wanted = list(known) if list(names) == ["all"] else list(dict.fromkeys(names))
+    unknown = [name for name in wanted if name not in known]
+    if unknown or not wanted:
+        raise OptionError(
+            f"table must be all or some of {', '.join(known)}. Got '{', '.join(unknown)}'."
+        )
+    if setting.weights is not None and len(setting.backbones) > 1:
+        raise OptionError(
+            f"One file of weights fits one backbone. Got {len(setting.backbones)} backbones."
+        )
+    tasks = find_tasks(setting.data, split_seed=setting.split_seed)
+    tasks = _chosen(tasks, setting.only)
+    bench = _Bench(tasks, setting, progress)
+    setting.output.mkdir(parents=True, exist_ok=True)
+    return [
+        _picture(name, bench, setting) if name in PICTURES else _table(TABLES[name], bench, setting)
+        for name in wanted
+    ]
+
+
+class _Bench:
+    """The products of every set for each backbone, opened once."""
+
+    def __init__(self, tasks: Sequence[Task], setting: Setting, progress: Progress | None) -> None:
+        self.tasks = tasks
+        self.progress = progress
+        self._setting = setting
+        self._opened: dict[str, list[Products]] = {}
+
+    def products(self, backbone: str) -> list[Products]:
+        if backbone not in self._opened:
+            setting = self._setting
+            loaded = load_backbone(
+                backbone,
+                image_size=setting.image_size,
+                weights=setting.weights,
+                device=setting.device,
+            )
+            self._opened[backbone] = [
+                Products(task, loaded, setting.output, exact=setting.exact, progress=self.progress)
+                for task in self.tasks
+            ]
+        return self._opened[backbone]
+
+
+def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
+    names = setting.backbones if table.extractors else setting.backbones[:1]
+    filled, missing = [], []
+    for name in names:
+        try:
+            products = bench.products(_layer(name, table))
+        except BackboneError as error:
+            if len(names) == 1:
+                raise
+            missing.append(f"Skipped: {error}")  # the other networks are no worse for it
+            continue
+        filled.append(fill(table, products, setting.options, progress=bench.progress))
+    lacking = [
+        f"Not given of the paper's {group} sets: {', '.join(absent)}."
+        for group, absent in missing_from(bench.tasks).items()
+    ]
+    remarks = [*missing, *lacking]
+    text = "\n".join(as_text(part) for part in filled) + "".join(f"{one}\n" for one in remarks)
+    stem = setting.output / table.name
+    files = [
+        _written(stem.with_suffix(".txt"), text),
+        _written(stem.with_suffix(".csv"), as_csv(filled)),
+        _written(stem.with_suffix(".json"), as_json(filled)),
+        _written(stem.with_suffix(".tex"), "\n".join(as_latex(part) for part in filled)),
+    ]
+    if table.name in FIGURES and filled:
+        try:
+            files += draw(table.name, filled, setting.output)
+        except FlawsortError as error:  # no matplotlib, say: the numbers are there all the same
+            text += f"No figure: {error}\n"
+    return Outcome(table.name, text, tuple(filled), tuple(files))
+
+
+def _picture(name: str, bench: _Bench, setting: Setting) -> Outcome:
+    files = []
+    for products in bench.products(setting.backbones[0]):
+        drawing = draw_attention if name == "attention" else draw_clusters
+        files += drawing(products, setting.output, focus=setting.options.focus)
+        products.release()
+    text = "".join(f"{path}\n" for path in files)
+    return Outcome(name, text, (), tuple(files))
+
+
+def _layer(backbone: str, table: Table) -> str:
+    """A network's last layer, for the tables that are about it."""
+    last = f"{backbone}{LAST}"
+    return last if table.last_layer and find_network(last) is not None else backbone
+
+
+def _chosen(tasks: list[Task], only: Sequence[str]) -> list[Task]:
+    if not only:
+        return tasks
+    absent = [name for name in only if name not in {task.name for task in tasks}]
+    if absent:
+        there = ", ".join(task.name for task in tasks)
+        raise OptionError(f"--only must name sets among {there}. Got {', '.join(absent)}.")
+    return [task for task in tasks if task.name in only]
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text, "utf-8")
+    return path
