@@ -130,6 +130,19 @@ def test_a_large_jpeg_is_read_small_and_looks_the_same(
     assert max(loaded[-1]) == 1200
 
 
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
+def test_bicubic_is_sharper_and_stays_within_bounds(dtype: str) -> None:
+    step = np.zeros((64, 64), dtype)
+    step[:, 32:] = np.iinfo(dtype).max
+    frames = {
+        kind: decode(step, View(resample=kind, window=(0, 65535)), (32, 32)).frames[0, 0, 0]
+        for kind in ("bilinear", "bicubic")
+    }
+    assert all(0 <= frame.min() <= frame.max() <= 1 for frame in frames.values())
+    edge = {kind: float(np.diff(frame).max()) for kind, frame in frames.items()}
+    assert edge["bicubic"] > edge["bilinear"] + 0.05
+
+
 def test_tiles_are_cut_row_by_row() -> None:
     image = ramp(20, 30)
     result = decode(image, View(tiles=(2, 3)), (10, 10))
@@ -231,6 +244,7 @@ def test_view_is_described_and_rebuilt(saved: Saved, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"fit": "zoom"}, r"fit must be one of stretch, pad, crop\. Got 'zoom'"),
+        ({"resample": "nearest"}, r"resample must be one of bilinear, bicubic\. Got 'nearest'"),
         ({"roi": (0.5, 0, 0.5, 1)}, r"left < right and top < bottom\. Got 0\.5,0,0\.5,1"),
         ({"roi": (-1, 0, 5, 5)}, r"none negative.*Got -1,0,5,5"),
         ({"roi": (0, 0, float("nan"), 5)}, r"roi must be"),

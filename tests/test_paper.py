@@ -19,6 +19,7 @@ from sklearn.metrics import adjusted_rand_score, f1_score, normalized_mutual_inf
 import flawsort.paper.products as products_module
 from flawsort.backbones import load_backbone
 from flawsort.errors import FlawsortError, InputError, OptionError
+from flawsort.images import View
 from flawsort.paper.jobs import Job, run_job
 from flawsort.paper.methods import ROWS, Focus, represent, represent_subsets
 from flawsort.paper.products import Products
@@ -444,6 +445,32 @@ class TestRunning:
         kept = list(tmp_path.rglob("figures/*.json"))
         assert len(kept) == 6  # average and Hausdorff are shared
         assert cell(first.filled[0], "mtd", "average") == cell(other.filled[0], "mtd", "average")
+
+    def test_the_best_temperature_is_marked(self, sets: tuple[Path, Path], tmp_path: Path) -> None:
+        best = Options(best=True, n_seeds=3)
+        for name, marked in (("main", True), ("clusterers", True), ("labelled-normals", False)):
+            (found,) = run_paper([name], setting(sets[1:], tmp_path, options=best))
+            assert ("best of several for each set by NMI: an oracle" in found.text) is marked
+            assert ("The best temperature is not looked for here; 0.3" in found.text) is not marked
+
+    def test_other_labels_are_another_set(self, products: list[Products], tmp_path: Path) -> None:
+        folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
+        keys = []
+        for change in ("nothing", "label", "mask"):
+            if change == "label":
+                (folder / "bottle" / "test" / "cut").rename(folder / "bottle" / "test" / "scratch")
+            if change == "mask":
+                mask = folder / "bottle" / "ground_truth" / "hole" / "000_mask.png"
+                mask.write_bytes(mask.with_name("001_mask.png").read_bytes())
+            (task,) = find_tasks([folder])
+            keys.append(Products(task, products[0].backbone, tmp_path).key)
+        assert len(set(keys)) == 3
+
+    def test_images_are_resized_as_asked(self, sets: tuple[Path, Path], tmp_path: Path) -> None:
+        chosen = setting(sets[1:], tmp_path, view=View(resample="bicubic"))
+        run_paper(["main"], chosen)
+        run_paper(["main"], setting(sets[1:], tmp_path))
+        assert len(list((tmp_path / "computed").iterdir())) == 2
 
     def test_what_a_set_lacks_is_named_and_skipped(
         self, products: list[Products], tmp_path: Path

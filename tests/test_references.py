@@ -123,6 +123,20 @@ def test_a_large_bank_is_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({patch.tobytes() for patch in bank} & rows) == 10
     again = NormalReference.from_bags(normals, random_state=3).bank
     np.testing.assert_array_equal(bank, again)
+    whole = NormalReference.from_bags(normals, exact=True).bank
+    np.testing.assert_array_equal(whole, normals.patches.reshape(-1, 5))
+
+
+def test_normals_are_scored_among_all_others_where_the_bank_is_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    normals = made_bags(references.MIN_CALIBRATION + 1, seed=2)
+    expected = NormalReference.from_bags(normals, exact=True).scores_of_normals(normals)
+    monkeypatch.setattr(references, "BANK_BYTES", 10 * 5 * 2)
+    found = NormalReference.from_bags(normals, exact=True).scores_of_normals(normals)
+    assert expected is not None
+    assert found is not None
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("masked", [False, True])

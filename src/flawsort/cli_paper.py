@@ -38,6 +38,9 @@ def paper(
     image_size: Annotated[
         int | None, typer.Option(help="Side of the backbone's input, a multiple of its step.")
     ] = None,
+    resample: Annotated[
+        str, typer.Option(help="How images are resized: bilinear, or bicubic as timm does.")
+    ] = "bilinear",
     device: Annotated[
         str | None, typer.Option(help="Where a network runs: cpu or cuda; cuda where there is one.")
     ] = None,
@@ -67,6 +70,7 @@ def paper(
     ] = False,
 ) -> None:
     """Run the experiments of the paper and print its tables beside its own numbers."""
+    from flawsort.images import View
     from flawsort.paper.run import DEFAULT_NETWORK, Setting, listing, run_paper
 
     if show_list:
@@ -80,6 +84,7 @@ def paper(
         backbones=tuple(backbone or (DEFAULT_NETWORK,)),
         weights=weights,
         image_size=image_size,
+        view=View(resample=resample),  # type: ignore[arg-type]  # checked by View
         device=device,
         exact=exact,
         split_seed=split_seed,

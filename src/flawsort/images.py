@@ -25,6 +25,7 @@ MAX_PIXELS = 200_000_000
 MAX_TILES = 16
 
 _FITS = ("stretch", "pad", "crop")
+_FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _WINDOW_PERCENTILES = (0.1, 99.9)
 # 16 million numbers hold in 128 MB; 65,536 of one image fix its percentiles well enough.
 _WINDOW_SAMPLES, _IMAGE_SAMPLES = 16_000_000, 65_536
@@ -46,6 +47,7 @@ class View:
     roi: left, top, right, bottom. All at most 1: fractions of the image; otherwise pixels.
     mask: an image file, non-zero = inside, stretched to each image; crops to its bounding box.
     tiles: rows and columns that the view is cut into, each as large as the backbone's input.
+    resample: "bilinear" or "bicubic"; both average where they reduce.
     window: the values of a deep (more than 8 bits) image that become 0 and 1.
     max_pixels: larger images are refused before they are decoded.
     """
@@ -54,12 +56,17 @@ class View:
     roi: Box | None = None
     mask: Path | None = None
     tiles: tuple[int, int] = (1, 1)
+    resample: Literal["bilinear", "bicubic"] = "bilinear"
     window: tuple[float, float] | None = None
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
         if self.fit not in _FITS:
             raise OptionError(f"fit must be one of {', '.join(_FITS)}. Got {self.fit!r}.")
+        if self.resample not in _FILTERS:
+            raise OptionError(
+                f"resample must be one of {', '.join(_FILTERS)}. Got {self.resample!r}."
+            )
         if self.roi is not None and self.mask is not None:
             raise OptionError("roi must be a box or a mask, not both. Got both. Leave one out.")
         if self.roi is not None:
@@ -86,6 +93,7 @@ class View:
             "roi": None if self.roi is None else [float(value) for value in self.roi],
             "mask": None if self.mask is None else _mask(self.mask).digest,
             "tiles": [int(n) for n in self.tiles],
+            "resample": self.resample,
             "window": None if self.window is None else [float(value) for value in self.window],
             "max_pixels": int(self.max_pixels),
         }
@@ -108,6 +116,7 @@ class View:
             roi=None if described["roi"] is None else tuple(described["roi"]),
             mask=mask,
             tiles=(rows, columns),
+            resample=described.get("resample", "bilinear"),  # runs made before there was a choice
             window=None if described["window"] is None else tuple(described["window"]),
             max_pixels=described["max_pixels"],
         )
@@ -242,7 +251,7 @@ def _fitted(
             box = (0, 0, *planes[0].size)
         if canvas is None:
             canvas = _scaled(box[3] - box[1], box[2] - box[0], long_side)
-        return _placed(planes, mask, box, view.fit, canvas)
+        return _placed(planes, mask, box, view, canvas)
     except MemoryError as error:
         raise UnreadableImage("there is not enough memory for it") from error
 
@@ -251,13 +260,13 @@ def _placed(
     planes: list[Image.Image],
     mask: Image.Image | None,
     box: Box,
-    fit: str,
+    view: View,
     canvas: tuple[int, int],
 ) -> tuple[NDArray[np.float32], Bools | None]:
     content, pads = canvas, ((0, 0), (0, 0))
-    if fit == "crop":
+    if view.fit == "crop":
         box = _central(box, canvas)
-    elif fit == "pad":
+    elif view.fit == "pad":
         width, height = box[2] - box[0], box[3] - box[1]
         scale = min(canvas[0] / height, canvas[1] / width)
         content = (
@@ -270,19 +279,19 @@ def _placed(
         inside = np.asarray(mask.resize(content[::-1], Image.Resampling.NEAREST, box)) > 0
     if not inside.any():
         raise UnreadableImage("the mask leaves nothing of it to see")
-    frame = _resized(planes, content, box)
+    frame = _resized(planes, content, box, _FILTERS[view.resample])
     if content != canvas:
         frame = np.pad(frame, ((0, 0), *pads), mode="edge")
         inside = np.pad(inside, pads)
     return frame, None if inside.all() else inside
 
 
-def _resized(planes: list[Image.Image], size: tuple[int, int], box: Box) -> NDArray[np.float32]:
-    # Bilinear in pillow widens with the reduction: it averages, so that nothing is skipped.
+def _resized(
+    planes: list[Image.Image], size: tuple[int, int], box: Box, kind: Image.Resampling
+) -> NDArray[np.float32]:
+    # Filters in pillow widen with the reduction: they average, so that nothing is skipped.
     resized = [
-        np.asarray(
-            plane.resize(size[::-1], Image.Resampling.BILINEAR, box, reducing_gap=_REDUCING_GAP)
-        )
+        np.asarray(plane.resize(size[::-1], kind, box, reducing_gap=_REDUCING_GAP))
         for plane in planes
     ]
     if resized[0].dtype == np.uint8:
@@ -291,7 +300,7 @@ def _resized(planes: list[Image.Image], size: tuple[int, int], box: Box) -> NDAr
         scaled[...] = np.moveaxis(levels, 2, 0) if levels.ndim == 3 else levels
         scaled /= np.float32(255)
         return scaled
-    # Clipped again: float sums of the filter may leave 0..1 by a rounding error.
+    # Clipped again: float sums of the filter may leave 0..1, a bicubic one by more than rounding.
     frame: NDArray[np.float32] = np.broadcast_to(np.stack(resized), (3, *size))
     return np.clip(frame, 0, 1)
 

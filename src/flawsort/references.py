@@ -77,8 +77,9 @@ class NormalReference:
     def from_bags(
         cls, normals: Bags, *, exact: bool | None = None, random_state: int = 0
     ) -> NormalReference:
-        """Every valid patch of the normal images, or a sample of them past BANK_BYTES."""
-        rows = _bank_rows(normals, random_state)
+        """Every valid patch of the normal images, or a sample of them past BANK_BYTES unless the
+        search shall be exact."""
+        rows = _bank_rows(normals, random_state, whole=exact is True)
         bank = normals.patches.reshape(-1, normals.dim)
         bank = bank if len(rows) == len(bank) else bank[rows]
         return cls(bank, exact=exact, random_state=random_state)
@@ -112,7 +113,9 @@ class NormalReference:
             return None
         order = np.random.default_rng(self._random_state).permutation(len(normals))
         sample = np.sort(order[:CALIBRATION_IMAGES])
-        owner = _bank_rows(normals, self._random_state) // normals.n_patches
+        # As many rows as the bank has: all of them where an exact search was asked for.
+        whole = len(self.bank) > _bank_limit(normals)
+        owner = _bank_rows(normals, self._random_state, whole=whole) // normals.n_patches
         queries = normals.patches[sample].reshape(-1, normals.dim)
         images = np.repeat(sample, normals.n_patches)
         distances = self.lists.search(queries, not_from=(images, owner)).distances
@@ -130,13 +133,17 @@ class NormalReference:
         return self._lists
 
 
-def _bank_rows(normals: Bags, random_state: int) -> NDArray[np.int64]:
+def _bank_limit(normals: Bags) -> int:
+    return int(BANK_BYTES // (normals.dim * normals.patches.itemsize))
+
+
+def _bank_rows(normals: Bags, random_state: int, *, whole: bool) -> NDArray[np.int64]:
     """Which patches of all normal images, counted through, make the bank."""
     rows = np.arange(len(normals) * normals.n_patches)
     if normals.valid is not None:
         rows = rows[normals.valid.ravel()]
-    limit = BANK_BYTES // (normals.dim * normals.patches.itemsize)
-    if len(rows) > limit:
+    limit = _bank_limit(normals)
+    if len(rows) > limit and not whole:
         rows = rows[np.sort(np.random.default_rng(random_state).permutation(len(rows))[:limit])]
     return rows
 

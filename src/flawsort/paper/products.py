@@ -1,6 +1,6 @@
 """What the rows of the tables share: bags, scores and distances, computed once for each set.
 
-Everything dear is kept in a folder, under a key over the images' contents, the backbone and the
+Everything dear is kept in a folder, under a key over the set's contents, the backbone and the
 settings, so that an interrupted table goes on where it stopped and the next table starts there.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from flawsort.cache import BagCache
 from flawsort.distances import DirectedMinima, mean_distances
 from flawsort.embed import cache_setting, embed
 from flawsort.errors import InputError
+from flawsort.files import digest_of
 from flawsort.images import View, thumbnail
 from flawsort.nearest import MaxOverPeers, MeanOverPeers, MinOverPeers, Several, fold_peers
 from flawsort.paper.protocol import Task, subset_rows
@@ -55,13 +56,14 @@ class Products:
         backbone: Backbone,
         folder: Path,
         *,
+        view: View | None = None,
         exact: bool | None = None,
         progress: Progress | None = None,
     ) -> None:
         """folder: where to keep what was computed. exact: of the search among normals."""
         self.task = task
         self.backbone = backbone
-        self.view = View()
+        self.view = view or View()
         self._exact = exact
         self.search = {None: "", True: "-exact", False: "-lists"}[exact]
         self._progress = progress
@@ -72,6 +74,8 @@ class Products:
             "format": FORMAT,
             "images": task.data.images.digests,
             "normals": () if normals is None else normals.digests,
+            "labels": task.data.labels,
+            "masks": [None if path is None else digest_of(path) for path in task.data.masks],
             "bags": cache_setting(backbone, self.view),
         }
         self.key = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
@@ -230,18 +234,6 @@ class Products:
             np.savez(temporary, allow_pickle=False, **found)
             temporary.replace(path)
         return found
-
-
-def open_products(
-    tasks: Sequence[Task],
-    backbone: Backbone,
-    folder: Path,
-    *,
-    exact: bool | None = None,
-    progress: Progress | None = None,
-) -> list[Products]:
-    """The products of each set; nothing is computed yet."""
-    return [Products(task, backbone, folder, exact=exact, progress=progress) for task in tasks]
 
 
 class _WholeImage:

@@ -10,6 +10,7 @@ from typing import Any
 from flawsort.backbones import find_network, load_backbone
 from flawsort.backbones.networks import LAST
 from flawsort.errors import BackboneError, FlawsortError, OptionError
+from flawsort.images import View
 from flawsort.paper.figures import FIGURES, draw, draw_attention, draw_clusters
 from flawsort.paper.products import Products
 from flawsort.paper.protocol import Task, find_tasks, missing_from
@@ -31,6 +32,7 @@ class Setting:
     backbones: tuple[str, ...] = (DEFAULT_NETWORK,)
     weights: Path | None = None
     image_size: int | None = None
+    view: View = field(default_factory=View)
     device: str | None = None
     exact: bool | None = None
     split_seed: int = 0
@@ -119,7 +121,14 @@ class _Bench:
                 device=setting.device,
             )
             self._opened[backbone] = [
-                Products(task, loaded, setting.output, exact=setting.exact, progress=self.progress)
+                Products(
+                    task,
+                    loaded,
+                    setting.output,
+                    view=setting.view,
+                    exact=setting.exact,
+                    progress=self.progress,
+                )
                 for task in self.tasks
             ]
         return self._opened[backbone]

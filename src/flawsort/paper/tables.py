@@ -12,7 +12,7 @@ from flawsort.clusterers import CLUSTERERS
 from flawsort.distances import HAUSDORFF_VARIANTS
 from flawsort.errors import OptionError
 from flawsort.paper.jobs import Figures, Job, run_job
-from flawsort.paper.methods import TEMPERATURES, TOP_COUNTS, Focus
+from flawsort.paper.methods import TEMPERATURE, TEMPERATURES, TOP_COUNTS, Focus
 from flawsort.paper.products import Products
 from flawsort.paper.protocol import GROUPS, OBJECTS, TEXTURES
 from flawsort.paper.published import lookup, published, tables
@@ -217,6 +217,8 @@ def _notes(table: Table, options: Options) -> list[str]:
         notes.append("k is the true number of types in each set: an oracle, as in the paper.")
     if any(job.best for _, job in table.rows(options)):
         notes.append("The temperature is the best of several for each set by NMI: an oracle.")
+    elif options.best:
+        notes.append(f"The best temperature is not looked for here; {TEMPERATURE:g} was used.")
     return notes
 
 
@@ -225,7 +227,9 @@ def _four(options: Options, **changes: Any) -> list[tuple[str, Job]]:
 
 
 def _job(row: str, options: Options, **changes: Any) -> Job:
-    best = options.best and row.startswith("wa") and row != "wa-mask" and not changes
+    # The best temperature is looked for where groups at the true k are all that is measured.
+    free = not {"focus", "measure", "share"} & set(changes)
+    best = options.best and row.startswith("wa") and row != "wa-mask" and free
     return replace(Job(method=row, focus=options.focus, best=best), **changes)
 
 
@@ -258,10 +262,11 @@ def _tops(options: Options) -> list[tuple[str, Job]]:
 
 
 def _shares(options: Options) -> list[tuple[str, Job]]:
+    focus = options.focus
     parts = [
         (f"wa-semi {share:g}", _job("wa-semi", options, share=share)) for share in NORMAL_SHARES
     ]
-    return [("wa", _job("wa", options)), *parts]
+    return [("wa", _job("wa", options, focus=focus)), *parts]
 
 
 def _variants(options: Options) -> list[tuple[str, Job]]:
