@@ -16,7 +16,7 @@ from PIL import Image
 
 import flawsort
 from flawsort import View, console
-from flawsort.backbones import catalogue
+from flawsort.backbones import NETWORKS, catalogue
 from flawsort.images import thumbnail
 from plates import KINDS, MAIN, STALLING_MAIN, Answer, Cli, contents, run_code, start, write_plates
 
@@ -412,7 +412,7 @@ class TestEvaluateAndReport:
 class TestTheRest:
     def test_backbones(self, cli: Cli) -> None:
         told = json.loads(cli("backbones", "--json").out)
-        assert [entry["name"] for entry in told] == list(catalogue())
+        assert [entry["name"] for entry in told] == [*catalogue(), *NETWORKS]
         assert told[0].keys() == {
             "name", "file", "sha256", "licence", "origin", "input_size", "state", "dim", "grid",
             "bytes",
@@ -421,6 +421,10 @@ class TestTheRest:
         text = cli("backbones").out
         assert told[0]["sha256"] in text
         assert "--backbone PATH.onnx" in text
+        assert told[-1].keys() == {
+            "name", "model", "licence", "input_size", "dim", "grid", "state",
+        }  # fmt: skip
+        assert all(name in text for name in NETWORKS)
 
     def test_version_and_help(self, cli: Cli) -> None:
         assert cli("--version") == Answer(0, f"flawsort {flawsort.__version__}\n", "")
