@@ -70,7 +70,7 @@ def test_progress_counts_the_rows(cli: Cli, sets: Path, tmp_path: Path) -> None:
         (("--data", "DATA", "-t", "main", "--tau", "0"), "--tau must be a number greater than 0"),
         (
             ("--data", "DATA", "-t", "main", "--tau", "1", "--temperature", "best"),
-            "--tau and --temperature best exclude each other. Got 1.0 and best.",
+            "Give --tau or --temperature, not both. Got 1.0 and best.",
         ),
         (("--data", "DATA", "-t", "main", "--seeds", "1"), "--seeds must be at least 2. Got 1."),
         (("--data", "DATA", "-t", "main", "--only", "tile"), "among bottle. Got tile."),

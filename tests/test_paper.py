@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist, squareform
 from sklearn.metrics import adjusted_rand_score, f1_score, normalized_mutual_info_score
@@ -125,6 +127,27 @@ class TestProtocol:
         assert (np.diff(first) > 0).all()
         assert np.array_equal(first, again)
         assert not np.array_equal(first, other)
+
+    def test_only_the_layout_makes_tiles(self, tmp_path: Path) -> None:
+        folder = make_mvtec(tmp_path / "mine", ("part",))
+        for old, new in (("hole", "Crack"), ("cut", "Break")):
+            (folder / "part" / "test" / old).rename(folder / "part" / "test" / new)
+        (task,) = find_tasks([folder])
+        assert (task.name, task.group) == ("part", "other")
+
+    def test_a_set_of_one_type_is_refused(self, tmp_path: Path) -> None:
+        folder = make_mvtec(tmp_path / "mine", ("bottle",))
+        for kind in ("hole", "cut"):
+            for path in (folder / "bottle" / "test" / kind).iterdir():
+                path.unlink()
+        with pytest.raises(InputError, match=r"at least 2 types .* 'bottle' has 1; leave it out"):
+            find_tasks([folder])
+
+    def test_an_empty_file_is_named(self, tmp_path: Path) -> None:
+        folder = make_mvtec(tmp_path / "mine", ("bottle",))
+        (folder / "bottle" / "test" / "hole" / "002.png").write_bytes(b"")
+        with pytest.raises(InputError, match=r"1 images that cannot be used.*hole/002.png'"):
+            find_tasks([folder])
 
 
 class TestRows:
@@ -319,6 +342,8 @@ class TestTables:
         assert cell(main, "mtd", "wa").paper_same is None
         three = (0.607 + 0.787 + 0.390) / 3
         assert cell(main, "overall", "wa-semi").paper_same == pytest.approx(three)
+        (each,) = outcomes["per-category"].filled
+        assert cell(each, "object", "wa-mask").paper_same == 0.531
         assert "(=0.495)" in outcomes["main"].text
         assert "After =, the paper's mean over the same sets" in outcomes["main"].text
         assert "are over 10 and 5 categories" in outcomes["hausdorff"].text
@@ -490,6 +515,7 @@ class TestRunning:
         assert cell(filled, "bottle", "wa-semi").value is None
         overall = cell(filled, "overall", "wa-semi")
         assert overall.of == 1
+        assert overall.paper_same == 0.787  # leather alone, as ours
         assert overall.value == cell(filled, "leather", "wa-semi").value
         assert "Skipped: bottle, wa-semi: no normal images." in as_text(filled)
 
@@ -503,6 +529,67 @@ class TestRunning:
         broken = Products(task, products[0].backbone, tmp_path)
         with pytest.raises(InputError, match=r"'bottle' has 1 images that cannot be read.*001.png"):
             run_job(broken, Job(method="average"))
+
+    @pytest.mark.parametrize("row", ["average", "holistic"])
+    def test_every_row_needs_all_images(
+        self, products: list[Products], tmp_path: Path, row: str
+    ) -> None:
+        folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
+        path = folder / "bottle" / "test" / "hole" / "001.png"
+        path.write_bytes(path.read_bytes()[:60])
+        (task,) = find_tasks([folder])
+        with pytest.raises(InputError, match="1 images that cannot be read"):
+            run_job(Products(task, products[0].backbone, tmp_path), Job(method=row))
+
+    def test_masks_that_are_missing_or_damaged_are_named(
+        self, products: list[Products], tmp_path: Path
+    ) -> None:
+        folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
+        mask = folder / "bottle" / "ground_truth" / "hole" / "001_mask.png"
+        mask.write_bytes(b"no image")
+        (task,) = find_tasks([folder])
+        with pytest.raises(InputError, match=r"The mask '.*001_mask.png' cannot be read"):
+            run_job(Products(task, products[0].backbone, tmp_path), Job(method="wa-mask"))
+        mask.unlink()
+        (task,) = find_tasks([folder])
+        assert Job(method="wa-mask").lacks(task) == "masks for 1 of its flawed images"
+
+    def test_masks_of_ones_mark_as_those_of_255(
+        self, products: list[Products], tmp_path: Path
+    ) -> None:
+        folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
+        for path in (folder / "bottle" / "ground_truth").rglob("*.png"):
+            values = np.asarray(Image.open(path))
+            Image.fromarray((values > 0).astype(np.uint8)).save(path)
+        (task,) = find_tasks([folder])
+        found = Products(task, products[0].backbone, tmp_path).mask_shares
+        np.testing.assert_array_equal(found, products[0].mask_shares)
+
+    def test_without_matplotlib_there_are_tables(
+        self, sets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        shown: list[str] = []
+        chosen = setting(sets[1:], tmp_path)
+        outcomes = run_paper(
+            ["tau", "attention"], chosen, done=lambda outcome: shown.append(outcome.name)
+        )
+        assert shown == ["tau", "attention"]
+        assert all("flawsort[paper]" in outcome.text for outcome in outcomes)
+        assert (tmp_path / "tau.csv").is_file()
+
+    def test_settings_are_written(self, sets: tuple[Path, Path], tmp_path: Path) -> None:
+        run_paper(["main"], setting(sets[1:], tmp_path, exact=True))
+        (part,) = json.loads((tmp_path / "main.json").read_text("utf-8"))
+        assert part["settings"] == {
+            "temperature": 0.3,
+            "subsets": 3,
+            "input": "64 x 64",
+            "resample": "bilinear",
+            "search among normals": "exact",
+            "split seed": 0,
+        }
+        assert "Settings: temperature 0.3, " in (tmp_path / "main.txt").read_text("utf-8")
 
     def test_only_some_of_the_sets(self, sets: tuple[Path, Path], tmp_path: Path) -> None:
         (found,) = run_paper(["main"], setting(sets, tmp_path, only=("leather",)))
@@ -538,6 +625,9 @@ class TestRunning:
         (found,) = run_paper(["feature-extractors"], chosen)
         assert [part.backbone for part in found.filled] == ["efficientnet-lite2"]
         assert "Skipped: Cannot read the backbone file" in found.text
+        none = setting(sets[1:], tmp_path, backbones=("one.onnx", "two.onnx"))
+        with pytest.raises(FlawsortError, match=r"Cannot read the backbone file 'two\.onnx'"):
+            run_paper(["feature-extractors"], none)
 
 
 def test_the_listing_names_everything() -> None:

@@ -13,6 +13,7 @@ from flawsort import console
 from flawsort.errors import OptionError
 
 if TYPE_CHECKING:
+    from flawsort.paper.run import Outcome
     from flawsort.paper.tables import Options
 
 
@@ -45,8 +46,9 @@ def paper(
         str | None, typer.Option(help="Where a network runs: cpu or cuda; cuda where there is one.")
     ] = None,
     temperature: Annotated[
-        str, typer.Option(help="In standard deviations of the scores, or best: looks at the truth.")
-    ] = "0.3",
+        str | None,
+        typer.Option(help="In standard deviations of the scores, else 0.3; best is an oracle."),
+    ] = None,
     tau: Annotated[
         float | None, typer.Option(help="The paper's absolute tau instead of a temperature.")
     ] = None,
@@ -92,36 +94,38 @@ def paper(
         options=_options(temperature, tau, seeds),
     )
     with console.showing_progress(quiet) as progress:
-        outcomes = run_paper(table, setting, progress=progress)
+        done = None if as_json else _show
+        outcomes = run_paper(table, setting, done=done, progress=progress)
     if as_json:
         console.print_json([outcome.summary() for outcome in outcomes])
         return
-    for outcome in outcomes:
-        sys.stdout.write(outcome.text + "\n")
     console.say(f"Written to {output}: " + ", ".join(outcome.name for outcome in outcomes) + ".")
 
 
-def _options(temperature: str, tau: float | None, seeds: int) -> Options:
-    from flawsort.paper.methods import Focus
+def _show(outcome: Outcome) -> None:
+    sys.stdout.write(outcome.text + "\n")
+    sys.stdout.flush()
+
+
+def _options(temperature: str | None, tau: float | None, seeds: int) -> Options:
+    from flawsort.paper.methods import TEMPERATURE, Focus
     from flawsort.paper.tables import Options
 
     if seeds < 2:
         raise OptionError(f"--seeds must be at least 2. Got {seeds}.")
+    if tau is not None and temperature is not None:
+        raise OptionError(f"Give --tau or --temperature, not both. Got {tau} and {temperature}.")
     if temperature == "best":
-        if tau is not None:
-            raise OptionError(
-                f"--tau and --temperature best exclude each other. Got {tau} and best."
-            )
         return Options(best=True, n_seeds=seeds)
+    name, given = ("--temperature", temperature) if tau is None else ("--tau", str(tau))
     try:
-        value = float(temperature)
+        value = TEMPERATURE if given is None else float(given)
     except ValueError:
         value = 0.0
-    for name, number in (("--temperature", value), ("--tau", 1.0 if tau is None else tau)):
-        if not 0 < number < math.inf:
-            given = temperature if name == "--temperature" else tau
-            raise OptionError(f"{name} must be a number greater than 0. Got {given}.")
-    return Options(focus=Focus(temperature=value, tau=tau), n_seeds=seeds)
+    if not 0 < value < math.inf:
+        raise OptionError(f"{name} must be a number greater than 0. Got {given}.")
+    focus = Focus(temperature=value) if tau is None else Focus(temperature=None, tau=value)
+    return Options(focus=focus, n_seeds=seeds)
 
 
 def _show_listing(rows: list[tuple[str, str, str, str]], as_json: bool) -> None:

@@ -299,7 +299,7 @@ def list_backbones() -> list[dict[str, Any]]:
                 "input_size": [network.input_size, network.input_size],
                 "dim": sum(network.channels),
                 "grid": [network.input_size // min(network.strides)] * 2,
-                "state": "weights by timm, or --weights FILE" if there else "needs flawsort[torch]",
+                "state": "weights by timm, or from a file" if there else "needs flawsort[torch]",
             }
         )
     return entries

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from flawsort.errors import InputError
 from flawsort.files import IMAGE_SUFFIXES, find_images, shown
@@ -43,6 +44,7 @@ class LabelledSet:
 
     masks: the file that marks each image's flaw, None where there is none.
     normals: images known to be good, apart from `images`; None if the layout has none.
+    layout: how the folder is laid out.
     """
 
     name: str
@@ -50,6 +52,7 @@ class LabelledSet:
     labels: tuple[str, ...]
     masks: tuple[Path | None, ...]
     normals: ImageSet | None
+    layout: Literal["category", "tiles", "folders"] = "folders"
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.labels) == len(self.masks):
@@ -130,7 +133,7 @@ def _load_category(path: Path) -> LabelledSet:
         found = find_images(path / "train", glob="good/*")
         normals = found if len(found) else None
     labels = tuple(_first_folder(name) for name in images.names)
-    return LabelledSet(_set_name(path), images, labels, masks, normals)
+    return LabelledSet(_set_name(path), images, labels, masks, normals, "category")
 
 
 def _category_mask(folder: Path, name: str) -> Path | None:
@@ -159,6 +162,7 @@ def _load_tiles(path: Path, split_seed: int) -> LabelledSet:
         tuple(_first_folder(name).removeprefix(_TILE_PREFIX) for name in images.names),
         tuple(masks),
         found.take(normal) if normal else None,
+        "tiles",
     )
 
 

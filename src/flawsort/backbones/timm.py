@@ -190,7 +190,7 @@ def _from_the_hub(name: str, network: Network) -> Model:
         raise BackboneError(
             f"The weights of '{name}' could not be downloaded ({_first_line(error)}); load it once "
             f"where there is a network, or fetch the weights from {_hub_page(network)} and pass "
-            f"the file with --weights FILE."
+            f"the file (--backbone-weights FILE, or --weights FILE of flawsort paper)."
         ) from error
 
 

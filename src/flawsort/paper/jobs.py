@@ -61,8 +61,10 @@ class Job:
         """A name for its file: all that decides the result besides set, backbone and search."""
         parts = [self.measure, self.method, self.clusterer]
         if self.method.startswith("wa") and self.method != "wa-mask":
-            focus = {"best": len(TEMPERATURES)} if self.best else self.focus.describe()
-            parts += [f"{name}={value:g}" for name, value in focus.items()]
+            if self.best:
+                parts.append("best-of=" + ",".join(map(repr, TEMPERATURES)))
+            else:
+                parts += [f"{name}={value!r}" for name, value in self.focus.describe().items()]
         if self.n_seeds:
             parts.append(f"seeds={self.n_seeds}")
         if self.share < 1:
@@ -74,9 +76,18 @@ class Job:
         if self.method in NEEDS_NORMALS and task.data.normals is None:
             return "normal images"
         needs_masks = self.method == "wa-mask" or self.measure == "localisation"
-        if needs_masks and not any(task.data.masks):
+        if not needs_masks:
+            return ""
+        marked = {
+            label for label, mask in zip(task.data.labels, task.data.masks, strict=True) if mask
+        }
+        bare = sum(
+            label in marked and mask is None
+            for label, mask in zip(task.data.labels, task.data.masks, strict=True)
+        )
+        if not marked:
             return "masks"
-        return ""
+        return f"masks for {bare} of its flawed images" if bare else ""
 
 
 def run_job(products: Products, job: Job) -> Figures:

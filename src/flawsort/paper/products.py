@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort import cache
 from flawsort.backbones import Backbone
 from flawsort.cache import BagCache
 from flawsort.distances import DirectedMinima, mean_distances
 from flawsort.embed import cache_setting, embed
 from flawsort.errors import InputError
-from flawsort.files import digest_of
+from flawsort.files import digest_of, shown
 from flawsort.images import View, thumbnail
 from flawsort.nearest import MaxOverPeers, MeanOverPeers, MinOverPeers, Several, fold_peers
 from flawsort.paper.protocol import Task, subset_rows
@@ -68,10 +69,9 @@ class Products:
         self.search = {None: "", True: "-exact", False: "-lists"}[exact]
         self._progress = progress
         self._bags_folder = folder / "bags"
-        self._cache = BagCache(self._bags_folder, cache_setting(backbone, self.view))
         normals = task.data.normals
         key = {
-            "format": FORMAT,
+            "format": [FORMAT, cache.FORMAT],
             "images": task.data.images.digests,
             "normals": () if normals is None else normals.digests,
             "labels": task.data.labels,
@@ -84,23 +84,20 @@ class Products:
     @cached_property
     def bags(self) -> Bags:
         """The images to cluster."""
-        return self._embed(self.task.data.images, "image")
+        return self._embed(self.task.data.images, "image", self.backbone)
 
     @cached_property
     def normals(self) -> Bags:
         """The known-normal images."""
         if self.task.data.normals is None:
             raise InputError(f"'{self.task.name}' has no normal images beside its test images.")
-        return self._embed(self.task.data.normals, "normal")
+        return self._embed(self.task.data.normals, "normal", self.backbone)
 
     @cached_property
     def holistic(self) -> NDArray[np.float32]:
         """(n_images, dim): the feature maps averaged over the image, unit length."""
-        backbone = _WholeImage(self.backbone)
-        cache = BagCache(self._bags_folder, cache_setting(backbone, self.view))
-        images = self.task.data.images
-        found = embed(images, backbone, self.view, cache=cache, progress=self._progress)
-        return found.bags.patches[:, 0].astype(np.float32)
+        bags = self._embed(self.task.data.images, "image", _WholeImage(self.backbone))
+        return bags.patches[:, 0].astype(np.float32)
 
     @cached_property
     def peers(self) -> Peers:
@@ -211,10 +208,9 @@ class Products:
             "smallest": minima.smallest,
         }
 
-    def _embed(self, images: ImageSet, kind: str) -> Bags:
-        found = embed(
-            images, self.backbone, self.view, cache=self._cache, kind=kind, progress=self._progress
-        )
+    def _embed(self, images: ImageSet, kind: str, backbone: Backbone) -> Bags:
+        cache = BagCache(self._bags_folder, cache_setting(backbone, self.view))
+        found = embed(images, backbone, self.view, cache=cache, kind=kind, progress=self._progress)
         if len(found.images) != len(images):
             first = found.images.set_aside[0]
             raise InputError(
@@ -231,7 +227,8 @@ class Products:
             found = compute()
             self.folder.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f".{path.name}.{os.getpid()}.npz")
-            np.savez(temporary, allow_pickle=False, **found)
+            with temporary.open("wb") as file:
+                np.savez(file, **found)  # type: ignore[arg-type]  # of its other, newer options
             temporary.replace(path)
         return found
 
@@ -270,8 +267,13 @@ class _SubsetMeans:
 def _mask(path: Path, size: tuple[int, int]) -> NDArray[np.float32]:
     from PIL import Image
 
-    with Image.open(path) as image:
-        marked = np.asarray(image.convert("L")) > 127
+    try:
+        with Image.open(path) as image:
+            values = np.asarray(image.convert("L"))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise InputError(f"The mask '{shown(path)}' cannot be read: {error}.") from error
+    # Whether marked is written as 1 or as 255.
+    marked = values > values.max() / 2
     averaged = Image.fromarray(marked.astype(np.float32)).resize(size, Image.Resampling.BOX)
     return np.asarray(averaged)
 

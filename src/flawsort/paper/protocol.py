@@ -17,7 +17,6 @@ OBJECTS = (
     "transistor", "zipper",
 )  # fmt: skip
 TEXTURES = ("carpet", "grid", "leather", "tile", "wood")
-TILE_LABELS = frozenset(("Blowhole", "Break", "Crack", "Fray", "Uneven", "Free"))
 GROUPS = ("object", "texture", "mtd")
 # The supplement's protocol: random subsets of this share of the test images.
 SUBSET_SHARE = 0.9
@@ -72,10 +71,23 @@ def _task(data: LabelledSet) -> Task:
         group = "object"
     elif data.name in TEXTURES:
         group = "texture"
-    elif set(data.labels) <= TILE_LABELS:
+    elif data.layout == "tiles":
         group = "mtd"
+    for found in (data.images, data.normals):
+        if found is not None and found.set_aside:
+            first = found.set_aside[0]
+            raise InputError(
+                f"'{data.name}' has {len(found.set_aside)} images that cannot be used, the first "
+                f"'{first.name}': {first.reason}. A table needs all of them: repair or remove them."
+            )
     truth = tuple(None if label in EXCLUDED_LABELS else label for label in data.labels)
-    return Task(data, group, truth, len(set(truth) - {None}))
+    n_classes = len(set(truth) - {None})
+    if n_classes < 2:
+        raise InputError(
+            f"A set must have images of at least 2 types to be measured. '{data.name}' has "
+            f"{n_classes}; leave it out."
+        )
+    return Task(data, group, truth, n_classes)
 
 
 def missing_from(tasks: Sequence[Task]) -> dict[str, tuple[str, ...]]:

@@ -73,6 +73,7 @@ def as_json(filled: Sequence[Filled]) -> str:
             "title": part.table.title,
             "source": part.table.source,
             "backbone": part.backbone,
+            "settings": part.settings,
             "notes": list(part.notes),
             "skipped": list(part.skipped),
             "images": part.n_images,
@@ -159,7 +160,10 @@ def _remarks(filled: Filled) -> list[str]:
     sizes = ((cell, _SIZES.get(cell.set, 0)) for cell in filled.cells if cell.paper_same is None)
     if any(cell.value is not None and cell.paper and cell.of < size for cell, size in sizes):
         notes.append("The paper's means of object and texture are over 10 and 5 categories.")
-    return [*notes, *skipped]
+    if any(c.set == "overall" and c.paper and c.paper_same is None for c in filled.cells):
+        notes.append("The paper's overall number is over its own sets.")
+    said = ", ".join(f"{name} {value}" for name, value in filled.settings.items())
+    return [*notes, *skipped, f"Settings: {said}."]
 
 
 def _escaped(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,17 @@ class Setting:
     split_seed: int = 0
     only: tuple[str, ...] = ()
     options: Options = field(default_factory=Options)
+
+    def describe(self, products: Sequence[Products]) -> dict[str, Any]:
+        """What was chosen, for the files."""
+        sizes = {" x ".join(map(str, one.backbone.info.input_size)) for one in products}
+        search = {None: "by size", True: "exact", False: "approximate"}[self.exact]
+        return {
+            "input": ", ".join(sorted(sizes)),
+            "resample": self.view.resample,
+            "search among normals": search,
+            "split seed": self.split_seed,
+        }
 
 
 @dataclass(frozen=True)
@@ -78,9 +89,13 @@ def listing() -> list[tuple[str, str, str, str]]:
 
 
 def run_paper(
-    names: Sequence[str], setting: Setting, *, progress: Progress | None = None
+    names: Sequence[str],
+    setting: Setting,
+    *,
+    done: Callable[[Outcome], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Outcome]:
-    """Every named table and figure; "all" stands for all of them."""
+    """Every named table and figure; "all" stands for all of them. done: told of each at once."""
     known = (*TABLES, *PICTURES)
     wanted = list(known) if list(names) == ["all"] else list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in known]
@@ -96,10 +111,14 @@ def run_paper(
     tasks = _chosen(tasks, setting.only)
     bench = _Bench(tasks, setting, progress)
     setting.output.mkdir(parents=True, exist_ok=True)
-    return [
-        _picture(name, bench, setting) if name in PICTURES else _table(TABLES[name], bench, setting)
-        for name in wanted
-    ]
+    outcomes = []
+    for name in wanted:
+        drawn = name in PICTURES
+        made = _picture(name, bench, setting) if drawn else _table(TABLES[name], bench, setting)
+        outcomes.append(made)
+        if done:
+            done(made)
+    return outcomes
 
 
 class _Bench:
@@ -133,6 +152,10 @@ class _Bench:
             ]
         return self._opened[backbone]
 
+    def forget(self) -> None:
+        """Let go of every network."""
+        self._opened.clear()
+
 
 def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
     names = setting.backbones if table.extractors else setting.backbones[:1]
@@ -144,8 +167,15 @@ def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
             if len(names) == 1:
                 raise
             missing.append(f"Skipped: {error}")  # the other networks are no worse for it
+            if len(missing) == len(names):
+                raise
             continue
-        filled.append(fill(table, products, setting.options, progress=bench.progress))
+        said = setting.describe(products)
+        filled.append(
+            fill(table, products, setting.options, settings=said, progress=bench.progress)
+        )
+        if len(names) > 1:
+            bench.forget()  # many networks do not fit into memory together
     lacking = [
         f"Not given of the paper's {group} sets: {', '.join(absent)}."
         for group, absent in missing_from(bench.tasks).items()
@@ -168,12 +198,16 @@ def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
 
 
 def _picture(name: str, bench: _Bench, setting: Setting) -> Outcome:
-    files = []
-    for products in bench.products(setting.backbones[0]):
-        drawing = draw_attention if name == "attention" else draw_clusters
-        files += drawing(products, setting.output, focus=setting.options.focus)
-        products.release()
-    text = "".join(f"{path}\n" for path in files)
+    files: list[Path] = []
+    remark = ""
+    try:
+        for products in bench.products(setting.backbones[0]):
+            drawing = draw_attention if name == "attention" else draw_clusters
+            files += drawing(products, setting.output, focus=setting.options.focus)
+            products.release()
+    except OptionError as error:  # no matplotlib, say: tables are no worse for it
+        remark = f"No figure: {error}\n"
+    text = "".join(f"{path}\n" for path in files) + remark
     return Outcome(name, text, (), tuple(files))
 
 

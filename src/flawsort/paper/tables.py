@@ -10,9 +10,8 @@ import numpy as np
 
 from flawsort.clusterers import CLUSTERERS
 from flawsort.distances import HAUSDORFF_VARIANTS
-from flawsort.errors import OptionError
 from flawsort.paper.jobs import Figures, Job, run_job
-from flawsort.paper.methods import TEMPERATURE, TEMPERATURES, TOP_COUNTS, Focus
+from flawsort.paper.methods import SCORED, TEMPERATURE, TEMPERATURES, TOP_COUNTS, Focus
 from flawsort.paper.products import Products
 from flawsort.paper.protocol import GROUPS, OBJECTS, TEXTURES
 from flawsort.paper.published import lookup, published, tables
@@ -33,6 +32,11 @@ class Options:
     focus: Focus = field(default_factory=Focus)
     best: bool = False
     n_seeds: int = 100
+
+    def describe(self) -> dict[str, Any]:
+        """What was chosen, for the files."""
+        chosen: dict[str, Any] = {"temperature": "best"} if self.best else self.focus.describe()
+        return {**chosen, "subsets": self.n_seeds}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +92,7 @@ class Filled:
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
     n_images: dict[str, int]
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 def fill(
@@ -95,9 +100,13 @@ def fill(
     products: Sequence[Products],
     options: Options,
     *,
+    settings: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Filled:
-    """Run every job of a table on every set that has what it takes."""
+    """Run every job of a table on every set that has what it takes.
+
+    settings: what else there is to say of how it was done, for the files.
+    """
     rows = [(label, job) for label, job in table.rows(options)]
     figures: dict[tuple[str, str], Figures] = {}
     skipped: list[str] = []
@@ -124,14 +133,8 @@ def fill(
         tuple(skipped),
         tuple(_notes(table, options)),
         n_images,
+        {**options.describe(), **(settings or {})},
     )
-
-
-def find_table(name: str) -> Table:
-    """The table of that name."""
-    if name not in TABLES:
-        raise OptionError(f"table must be one of {', '.join(TABLES)}. Got '{name}'.")
-    return TABLES[name]
 
 
 def _cells(
@@ -144,13 +147,14 @@ def _cells(
     """The sets one by one where a table shows them, then the means of the groups and of all."""
     columns: list[tuple[str, list[str]]] = []
     if table.per_set:
-        columns += [(name, [name]) for name in groups if groups[name] not in ("mtd", "other")]
+        columns += [(name, [name]) for name in groups if groups[name] != "mtd"]
     for group in (*GROUPS, "other"):
         members = [name for name in groups if groups[name] == group]
         if members:
             columns.append((group, members))
-    if len(groups) > 1:
-        columns.append(("overall", list(groups)))
+    ours = [name for name in groups if groups[name] != "other"]
+    if len(ours) > 1:
+        columns.append(("overall", ours))
     # What the paper has and is not run here stands beside the rest.
     cells = published(table.name) if table.name in tables() else ()
     known = dict.fromkeys(cell.row for cell in cells if cell.row.startswith(NOT_RUN))
@@ -171,11 +175,8 @@ def _cell(
     figures: dict[tuple[str, str], Figures],
     n_images: dict[str, int],
 ) -> Cell:
-    found = [
-        (figures[name, label][metric], n_images[name])
-        for name in members
-        if metric in figures.get((name, label), {})
-    ]
+    there = [name for name in members if metric in figures.get((name, label), {})]
+    found = [(figures[name, label][metric], n_images[name]) for name in there]
     source = table.paper_table or table.name
     paper = lookup(source, column, label, metric) if source in tables() else None
     value = stderr = over_images = None
@@ -196,16 +197,18 @@ def _cell(
         len(found),
         None if paper is None else paper.value,
         None if paper is None else paper.stderr,
-        _same_sets(table, members, label, metric),
+        _same_sets(table, there, label, metric, paper is not None),
     )
 
 
-def _same_sets(table: Table, members: Sequence[str], label: str, metric: str) -> float | None:
-    """The paper's mean over some sets, from its numbers for each (Table 7); None where it has them
-    not, or where the sets are a whole group, whose mean it has."""
-    if not table.by_category or set(members) in _WHOLE:
+def _same_sets(
+    table: Table, there: Sequence[str], label: str, metric: str, has_mean: bool
+) -> float | None:
+    """The paper's mean over some sets, from its numbers for each (Table 7); None where it lacks
+    them, or where the sets are a whole group, whose mean it has."""
+    if not table.by_category or not there or (has_mean and set(there) in _WHOLE):
         return None
-    found = [lookup("per-category", name, label, metric) for name in members]
+    found = [lookup("per-category", name, label, metric) for name in there]
     if None in found:
         return None
     return float(np.mean([one.value for one in found if one is not None]))
@@ -217,7 +220,9 @@ def _notes(table: Table, options: Options) -> list[str]:
         notes.append("k is the true number of types in each set: an oracle, as in the paper.")
     if any(job.best for _, job in table.rows(options)):
         notes.append("The temperature is the best of several for each set by NMI: an oracle.")
-    elif options.best:
+    elif options.best and any(
+        job.method in SCORED and job.focus == options.focus for _, job in table.rows(options)
+    ):
         notes.append(f"The best temperature is not looked for here; {TEMPERATURE:g} was used.")
     return notes
 
