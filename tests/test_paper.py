@@ -530,6 +530,18 @@ class TestRunning:
         with pytest.raises(InputError, match=r"'bottle' has 1 images that cannot be read.*001.png"):
             run_job(broken, Job(method="average"))
 
+    def test_deep_images_get_a_window(self, products: list[Products], tmp_path: Path) -> None:
+        folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
+        for path in (folder / "bottle").rglob("*.png"):
+            if "ground_truth" not in path.parts:
+                grey = np.asarray(Image.open(path).convert("L")).astype(np.uint16)
+                Image.fromarray(grey * 16 + 1000).save(path)
+        (task,) = find_tasks([folder])
+        deep = Products(task, products[0].backbone, tmp_path)
+        assert deep.view.window is not None
+        assert deep.view.window[0] >= 1000
+        assert 0 <= float(run_job(deep, Job(method="wa-semi"))["nmi"]) <= 1  # type: ignore[arg-type]
+
     @pytest.mark.parametrize("row", ["average", "holistic"])
     def test_every_row_needs_all_images(
         self, products: list[Products], tmp_path: Path, row: str

@@ -98,8 +98,11 @@ class TimmBackbone:
         import torch
 
         values = torch.tensor(np.asarray(pixels, np.float32))
+        # Single precision on a GPU too, where convolutions are cut to 10 bits otherwise: the cache
+        # does not ask which device a bag was made on.
+        exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
         try:
-            with self._turn, torch.inference_mode():
+            with self._turn, exact, torch.inference_mode():
                 scaled = (values.to(self._device) - self._mean) / self._std
                 maps = [one.cpu().numpy() for one in tap(self._model, self._network, scaled)]
         except Exception as error:

@@ -24,7 +24,7 @@ from flawsort.distances import DirectedMinima, mean_distances
 from flawsort.embed import cache_setting, embed
 from flawsort.errors import InputError
 from flawsort.files import digest_of, shown
-from flawsort.images import View, thumbnail
+from flawsort.images import View, measure_window, thumbnail
 from flawsort.nearest import MaxOverPeers, MeanOverPeers, MinOverPeers, Several, fold_peers
 from flawsort.paper.protocol import Task, subset_rows
 from flawsort.records import Bags, Bools, Floats, ImageSet, Progress
@@ -64,7 +64,7 @@ class Products:
         """folder: where to keep what was computed. exact: of the search among normals."""
         self.task = task
         self.backbone = backbone
-        self.view = view or View()
+        self.view = _windowed(view or View(), task)
         self._exact = exact
         self.search = {None: "", True: "-exact", False: "-lists"}[exact]
         self._progress = progress
@@ -231,6 +231,15 @@ class Products:
                 np.savez(file, **found)  # type: ignore[arg-type]  # of its other, newer options
             temporary.replace(path)
         return found
+
+
+def _windowed(view: View, task: Task) -> View:
+    """The view with a window measured on the set's deep (more than 8 bits) images, if any."""
+    if view.window is not None:
+        return view
+    normals = task.data.normals
+    sources = task.data.images.sources + (normals.sources if normals else ())
+    return replace(view, window=measure_window(sources, view.max_pixels))
 
 
 class _WholeImage:
