@@ -628,6 +628,17 @@ class TestRunning:
         with pytest.raises(FlawsortError, match=message):
             run_paper(names, setting(sets, tmp_path, **others))
 
+    def test_without_torch_another_way_is_named(
+        self, sets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("torch", "timm"):
+            monkeypatch.setitem(sys.modules, name, None)
+        chosen = Setting(data=sets[1:], output=tmp_path)
+        with pytest.raises(
+            FlawsortError, match=r"flawsort\[torch\].* --backbone efficientnet-lite2"
+        ):
+            run_paper(["main"], chosen)
+
     def test_several_extractors_and_one_that_is_not_there(
         self, sets: tuple[Path, Path], tmp_path: Path
     ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flawsort.backbones import find_network, load_backbone
+from flawsort.backbones import DEFAULT_BACKBONE, Backbone, find_network, load_backbone
 from flawsort.backbones.networks import LAST
 from flawsort.errors import BackboneError, FlawsortError, OptionError
 from flawsort.images import View
@@ -133,12 +133,7 @@ class _Bench:
     def products(self, backbone: str) -> list[Products]:
         if backbone not in self._opened:
             setting = self._setting
-            loaded = load_backbone(
-                backbone,
-                image_size=setting.image_size,
-                weights=setting.weights,
-                device=setting.device,
-            )
+            loaded = _load(backbone, setting)
             self._opened[backbone] = [
                 Products(
                     task,
@@ -155,6 +150,23 @@ class _Bench:
     def forget(self) -> None:
         """Let go of every network."""
         self._opened.clear()
+
+
+def _load(backbone: str, setting: Setting) -> Backbone:
+    try:
+        return load_backbone(
+            backbone,
+            image_size=setting.image_size,
+            weights=setting.weights,
+            device=setting.device,
+        )
+    except BackboneError as error:
+        if find_network(backbone) is None:
+            raise
+        raise BackboneError(
+            f"{error} Or name a backbone that needs no torch: --backbone {DEFAULT_BACKBONE}, which "
+            "is inside, or the path of an ONNX file."
+        ) from error
 
 
 def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
