@@ -628,6 +628,13 @@ class TestRunning:
         with pytest.raises(FlawsortError, match=message):
             run_paper(names, setting(sets, tmp_path, **others))
 
+    def test_pictures_do_not_hide_a_wrong_option(
+        self, sets: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        chosen = setting(sets[1:], tmp_path, weights=Path("net.pth"))
+        with pytest.raises(OptionError, match="weights are for the networks"):
+            run_paper(["attention"], chosen)
+
     def test_without_torch_another_way_is_named(
         self, sets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -212,9 +212,10 @@ def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
 def _picture(name: str, bench: _Bench, setting: Setting) -> Outcome:
     files: list[Path] = []
     remark = ""
+    drawing = draw_attention if name == "attention" else draw_clusters
+    everything = bench.products(setting.backbones[0])
     try:
-        for products in bench.products(setting.backbones[0]):
-            drawing = draw_attention if name == "attention" else draw_clusters
+        for products in everything:
             files += drawing(products, setting.output, focus=setting.options.focus)
             products.release()
     except OptionError as error:  # no matplotlib, say: tables are no worse for it

@@ -20,6 +20,7 @@ from flawsort.records import Progress
 FOUR = ("average", "max-hausdorff", "wa", "wa-semi")
 AGREED = ("nmi", "ari", "f1", "f1_micro")
 NORMAL_SHARES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+# Sets whose mean the paper itself prints.
 _WHOLE = ({*OBJECTS}, {*TEXTURES}, {"mtd"})
 # Of a deep clustering method only the paper's numbers are shown.
 NOT_RUN = "deep/"
