@@ -16,13 +16,8 @@ from collections.abc import Callable
 import numpy as np
 
 from flawsort.lists import build_lists
-from flawsort.nearest import (
-    MeanOverNearestPeers,
-    MeanOverPeers,
-    fold_peers,
-    nearest_in_bank,
-    search_flop,
-)
+from flawsort.nearest import fold_peers, nearest_in_bank, search_flop
+from flawsort.statistics import MeanOverNearestPeers, MeanOverPeers
 
 PATCHES = 1024
 

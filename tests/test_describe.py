@@ -9,6 +9,7 @@ from bags import Array, flawed_patches, naive_nearest, naive_peer_distances, sam
 from flawsort import references
 from flawsort.cluster import cut, ward_linkage
 from flawsort.describe import fit_describer
+from flawsort.engines import cpu
 from flawsort.pooling import keep_heaviest
 from flawsort.presets import Method, resolve
 from flawsort.records import Bags
@@ -49,7 +50,7 @@ def test_the_paper_s_method() -> None:
     temperature = 0.3 * scores.std()
     weights = softmax(scores, temperature)
     embeddings = np.einsum("im,imd->id", weights, bags.patches.astype(np.float64))
-    assert how == "compared with each other"
+    assert how == "compared with each other (NumPy on the CPU, float32)"
     assert fitted.temperature == pytest.approx(temperature, rel=1e-3)
     assert fitted.axis is None
     np.testing.assert_allclose(described.scores, scores, atol=1e-3)
@@ -196,7 +197,7 @@ def test_new_bags_are_searched_as_the_method_says(
     monkeypatch: pytest.MonkeyPatch, exact: bool
 ) -> None:
     # Decided by size it would be the other way round.
-    monkeypatch.setattr(references, "EXACT_FLOP", 0.0 if exact else np.inf)
+    monkeypatch.setattr(cpu, "EXACT_FLOP", 0.0 if exact else np.inf)
     bags, normals = flawed_bags(), normal_bags()
     fitted, _, how = fit_describer(bags, normals, Method(exact=exact))
     assert ("exactly" in how) is exact

@@ -13,14 +13,14 @@ from bags import Array, naive_distance, unit_vectors
 from flawsort import distances
 from flawsort.distances import (
     HAUSDORFF_VARIANTS,
-    DirectedMinima,
     hausdorff,
     hausdorff_distances,
     mean_distances,
 )
 from flawsort.errors import InputError, OptionError
-from flawsort.nearest import MeanOverPeers, Several, fold_peers
+from flawsort.nearest import fold_peers
 from flawsort.records import Bags
+from flawsort.statistics import DirectedMinima, MeanOverPeers, Several
 
 
 def some_valid(n_images: int, n_patches: int) -> Array:

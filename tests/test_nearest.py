@@ -15,16 +15,20 @@ from flawsort import lists as inverted
 from flawsort import nearest
 from flawsort.lists import build_lists
 from flawsort.nearest import (
-    MaxOverPeers,
-    MeanOverNearestPeers,
-    MeanOverPeers,
-    MinOverPeers,
-    Several,
+    SINGLES,
+    Singles,
     distance,
     expected_from_peers,
     fold_peers,
     fold_references,
     nearest_in_bank,
+)
+from flawsort.statistics import (
+    MaxOverPeers,
+    MeanOverNearestPeers,
+    MeanOverPeers,
+    MinOverPeers,
+    Several,
 )
 
 # Dot products in single precision are good to about 1e-6, and so are squared distances; the
@@ -319,6 +323,49 @@ def test_references_are_numbered_by_their_rows() -> None:
         np.testing.assert_allclose(distances**2, expected**2, **SQUARED)
 
 
+@pytest.mark.parametrize("own", [[-1, -1, -1], [2, -1, 0], [1, 1, 1]])
+def test_the_image_itself_is_left_out_of_the_references(own: list[int]) -> None:
+    patches, references = unit_vectors(3, 4, 3, seed=1), unit_vectors(3, 4, 3, seed=2)
+    recorder = Recorder()
+    calls: list[tuple[str, int, int]] = []
+    fold_references(
+        patches,
+        references,
+        recorder,
+        own=np.array(own),
+        progress=lambda *call: calls.append(call),
+    )
+    assert set(recorder.added) == {(i, j) for i in range(3) for j in range(3) if j != own[i]}
+    for (image, peer), distances in recorder.added.items():
+        expected = naive_peer_distances(patches[image], references[[peer]])[0]
+        np.testing.assert_allclose(distances**2, expected**2, **SQUARED)
+    assert calls == [("scoring", done, 3) for done in (1, 2, 3)]
+
+
+class Halved(Singles):
+    """Makes of patches what only its own comparison understands."""
+
+    def operands(self, patches: Array) -> Any:
+        return patches.astype(np.float32) / 2
+
+    def compare(self, first: Array, second: Array) -> tuple[Array, Array]:
+        return super().compare(2 * first, 2 * second)
+
+
+def test_bags_are_made_ready_and_compared_by_the_same_product() -> None:
+    patches, others = unit_vectors(5, 4, 3, seed=1), unit_vectors(2, 4, 3, seed=2)
+    for fold in (
+        lambda told, bags: fold_peers(patches, np.array([0, 3]), told, extra=others, bags=bags),
+        lambda told, bags: fold_references(patches, others, told, bags=bags),
+    ):
+        found, expected = Recorder(), Recorder()
+        fold(found, Halved())
+        fold(expected, SINGLES)
+        assert found.added.keys() == expected.added.keys()
+        for pair, distances in found.added.items():
+            np.testing.assert_array_equal(distances, expected.added[pair])
+
+
 @given(n_peers=st.integers(0, 90), count=st.integers(1, 50), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=60, deadline=None)
 def test_larger_distances_are_sorted_out(n_peers: int, count: int, seed: int) -> None:
@@ -355,16 +402,19 @@ def test_every_pair_is_multiplied_once(
     patches = unit_vectors(n, 4, 3, seed=1)
     row_of = {bag.tobytes(): row for row, bag in enumerate(patches)}
     compared: list[frozenset[int]] = []
-    compare = nearest._compare_bags
 
-    def counted(first: Array, second: Array) -> tuple[Array, Array]:
-        compared.append(frozenset([row_of[first.tobytes()], row_of[second.tobytes()]]))
-        return compare(first, second)
+    class Counted(Singles):
+        def compare(self, first: Array, second: Array) -> tuple[Array, Array]:
+            compared.append(frozenset([row_of[first.tobytes()], row_of[second.tobytes()]]))
+            return super().compare(first, second)
 
-    monkeypatch.setattr(nearest, "_compare_bags", counted)
     calls: list[tuple[str, int, int]] = []
     fold_peers(
-        patches, np.array(peers), MeanOverPeers(n, 4), progress=lambda *call: calls.append(call)
+        patches,
+        np.array(peers),
+        MeanOverPeers(n, 4),
+        bags=Counted(),
+        progress=lambda *call: calls.append(call),
     )
     wanted = {frozenset([i, j]) for i in range(n) for j in peers if i != j}
     assert Counter(compared) == Counter(wanted)
@@ -373,10 +423,10 @@ def test_every_pair_is_multiplied_once(
 
 def test_distances_between_bags_are_the_same_from_both_sides() -> None:
     first, second = unit_vectors(7, 5, seed=1), unit_vectors(9, 5, seed=2)
-    there, back = nearest._compare_bags(first, second), nearest._compare_bags(second, first)
+    there, back = SINGLES.compare(first, second), SINGLES.compare(second, first)
     np.testing.assert_allclose(there[0], back[1], atol=1e-6)
     np.testing.assert_allclose(there[1], back[0], atol=1e-6)
-    itself = nearest._compare_bags(first, first)
+    itself = SINGLES.compare(first, first)
     np.testing.assert_allclose(itself, 0, atol=1e-3)
 
 

@@ -559,7 +559,7 @@ class TestWays:
         assert not np.allclose(paper.weights_, fitted.weights_)
         average = fit(plate_arrays(), method="paper")
         assert not np.array_equal(average.scores_, fit(plate_arrays()).scores_)
-        assert average.scored_ == "compared with each other"
+        assert average.scored_ == "compared with each other (NumPy on the CPU, float32)"
 
     def test_uniform(self) -> None:
         model = fit(plate_arrays(), method=Method(weights="uniform", pooling="average"))
@@ -570,7 +570,10 @@ class TestWays:
 
     def test_sampled_peers(self) -> None:
         model = fit(plate_arrays(), method=Method(n_peers=5))
-        assert model.scored_ == "compared with a sample of 5 of them (Eq. 7)"
+        assert (
+            model.scored_
+            == "compared with a sample of 5 of them (Eq. 7) (NumPy on the CPU, float32)"
+        )
 
     def test_padding_gets_no_weight(self) -> None:
         wide = [array[16:48] for array in plate_arrays()]

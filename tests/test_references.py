@@ -7,6 +7,7 @@ import pytest
 
 from bags import Array, naive_nearest, naive_peer_distances, unit_vectors
 from flawsort import references
+from flawsort.engines import cpu
 from flawsort.records import Bags
 from flawsort.references import NormalReference, PeerReference, compare_with_peers
 
@@ -47,11 +48,14 @@ def test_scores_are_distances_to_the_nearest_normal_patch(exact: bool | None) ->
             )
     some = np.array([3, 1])
     np.testing.assert_array_equal(comparison.expected(some, chosen[some]), expected[some])
-    assert comparison.how == "compared with 18 known-good patches, searched exactly"
+    assert (
+        comparison.how
+        == "compared with 18 known-good patches, searched exactly (NumPy on the CPU, float32)"
+    )
 
 
 def test_beyond_the_limit_the_search_goes_through_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(references, "EXACT_FLOP", 0.0)
+    monkeypatch.setattr(cpu, "EXACT_FLOP", 0.0)
     normals, bags = made_bags(3, seed=1), made_bags(4)
     reference = NormalReference.from_bags(normals)
     assert reference.exact is None
@@ -76,9 +80,9 @@ def test_the_first_comparison_decides_for_all(
     monkeypatch: pytest.MonkeyPatch, first: float
 ) -> None:
     reference = NormalReference.from_bags(made_bags(3, seed=1))
-    monkeypatch.setattr(references, "EXACT_FLOP", first)
+    monkeypatch.setattr(cpu, "EXACT_FLOP", first)
     how = reference.compare(made_bags(4)).how
-    monkeypatch.setattr(references, "EXACT_FLOP", 0.0 if first else np.inf)
+    monkeypatch.setattr(cpu, "EXACT_FLOP", 0.0 if first else np.inf)
     assert reference.compare(made_bags(1, seed=2)).how == how
     assert reference.exact is (first > 0)
 
@@ -87,7 +91,7 @@ def test_the_first_comparison_decides_for_all(
 def test_what_was_asked_for_is_not_decided_by_size(
     monkeypatch: pytest.MonkeyPatch, exact: bool
 ) -> None:
-    monkeypatch.setattr(references, "EXACT_FLOP", 0.0 if exact else np.inf)
+    monkeypatch.setattr(cpu, "EXACT_FLOP", 0.0 if exact else np.inf)
     reference = NormalReference(made_bags(3, seed=1).patches.reshape(-1, 5), exact=exact)
     assert ("exactly" in reference.compare(made_bags(4)).how) is exact
     assert reference.exact is exact
@@ -187,7 +191,7 @@ def test_all_the_others_are_peers(n_peers: object) -> None:
     bags = made_bags(7)
     comparison, reference = compare_with_peers(bags, n_peers=n_peers)  # type: ignore[arg-type]
     np.testing.assert_allclose(comparison.scores, naive_scores(bags, list(range(7))), atol=1e-4)
-    assert comparison.how == "compared with each other"
+    assert comparison.how == "compared with each other (NumPy on the CPU, float32)"
     np.testing.assert_array_equal(reference.peers, bags.patches)
 
 
@@ -204,7 +208,9 @@ def test_the_nearest_share_of_the_peers() -> None:
 def test_a_sample_of_peers() -> None:
     bags = made_bags(9)
     comparison, reference = compare_with_peers(bags, n_peers=3, random_state=5)
-    assert comparison.how == "compared with a sample of 3 of them (Eq. 7)"
+    assert (
+        comparison.how == "compared with a sample of 3 of them (Eq. 7) (NumPy on the CPU, float32)"
+    )
     peers = [
         row for row in range(9) if any((bags.patches[row] == one).all() for one in reference.peers)
     ]
@@ -230,18 +236,18 @@ PAIR = 2 * 6 * 6 * 5  # operations to compare two of the bags here
 def test_as_many_peers_as_the_time_allows(
     monkeypatch: pytest.MonkeyPatch, flop: float, n_peers: int
 ) -> None:
-    monkeypatch.setattr(references, "PEER_FLOP", flop)
+    monkeypatch.setattr(cpu, "PEER_FLOP", flop)
     monkeypatch.setattr(references, "SAMPLED_PEERS", (2, 4))
     comparison, reference = compare_with_peers(made_bags(11))
-    how = f"compared with a sample of {n_peers} of them (Eq. 7)"
+    how = f"compared with a sample of {n_peers} of them (Eq. 7) (NumPy on the CPU, float32)"
     if n_peers == 11:
-        how = "compared with each other"
+        how = "compared with each other (NumPy on the CPU, float32)"
     assert comparison.how == how
     assert len(reference.peers) == n_peers
     everybody, _ = compare_with_peers(made_bags(11), n_peers="all")
-    assert everybody.how == "compared with each other"
+    assert everybody.how == "compared with each other (NumPy on the CPU, float32)"
     given, _ = compare_with_peers(made_bags(11), n_peers=5)
-    assert given.how == "compared with a sample of 5 of them (Eq. 7)"
+    assert given.how == "compared with a sample of 5 of them (Eq. 7) (NumPy on the CPU, float32)"
 
 
 def test_a_single_image_has_no_peers() -> None:
@@ -271,7 +277,7 @@ def test_what_peers_expect_leaves_the_image_itself_out(monkeypatch: pytest.Monke
 def test_new_images_against_stored_peers(share: float, count: int | None) -> None:
     peers, bags = made_bags(5, seed=1), made_bags(3, seed=2)
     comparison = PeerReference(peers.patches, share).compare(bags)
-    assert comparison.how == "5 images of the run as peers"
+    assert comparison.how == "5 images of the run as peers (NumPy on the CPU, float32)"
     for image, bag in enumerate(bags.patches):
         far = np.sort(naive_peer_distances(bag, peers.patches), axis=0)[:count]
         np.testing.assert_allclose(comparison.scores[image], far.mean(axis=0), atol=2e-3)

@@ -204,7 +204,7 @@ class TestRoundTrip:
     ) -> None:
         with monkeypatch.context() as patch:
             if decided == "by size":
-                patch.setattr("flawsort.references.EXACT_FLOP", 0.0)
+                patch.setattr("flawsort.engines.cpu.EXACT_FLOP", 0.0)
             method = Method(exact=None if decided == "by size" else False)
             model = AnomalyClusterer(**settings(n_clusters=2, method=method))
             model.fit(plates / "parts", normal=plates / "good").save(tmp_path / "run")
@@ -233,7 +233,7 @@ class TestRoundTrip:
     def test_an_exact_run_stays_exact(
         self, plates: Path, saved: Path, fitted: AnomalyClusterer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("flawsort.references.EXACT_FLOP", 0.0)
+        monkeypatch.setattr("flawsort.engines.cpu.EXACT_FLOP", 0.0)
         loaded = AnomalyClusterer.load(saved)
         loaded.cache = None
         assert np.array_equal(loaded.assign(plates / "parts")[2], fitted.scores_)

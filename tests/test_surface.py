@@ -22,11 +22,14 @@ ORDER = (
     "errors", "records", "threads", "files", "inputs", "raster", "images", "datasets",
     "backbones.protocol", "backbones.catalogue", "backbones.networks", "backbones.onnx",
     "backbones.timm", "backbones.half", "backbones.patches", "backbones", "cache", "embed",
-    "nearest", "lists", "distances", "references", "weights", "pooling", "baselines", "presets",
-    "describe", "cluster", "clusterers", "advice", "assign", "metrics", "heatmaps", "pipeline",
+    "statistics", "nearest", "lists", "distances", "engines.protocol", "engines.int8",
+    "engines.cpu", "engines.kernels", "engines.tensors", "engines", "references",
+    "weights", "pooling", "baselines", "presets", "describe", "cluster",
+    "clusterers", "advice", "assign", "metrics", "heatmaps", "pipeline",
     "runs", "summary", "storing", "report.payload", "report.page", "report", "demo",
     "paper", "paper.published", "paper.protocol", "paper.products", "paper.methods", "paper.jobs",
-    "paper.tables", "paper.render", "paper.pictures", "paper.figures", "paper.run",
+    "paper.catalogue", "paper.tables", "paper.render", "paper.sheet", "paper.pictures",
+    "paper.figures", "paper.run",
     "console", "commands", "cli_paper", "cli",
 )  # fmt: skip
 

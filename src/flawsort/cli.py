@@ -143,7 +143,12 @@ def cluster(
         Path | None, typer.Option(help="Weights of a named network, .safetensors or .pth.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="Where a named network runs: cpu or cuda.")
+        str | None,
+        typer.Option(help="Where patches are compared and networks run: cpu, cuda or cuda:N."),
+    ] = None,
+    arithmetic: Annotated[
+        str | None,
+        typer.Option(help="int8, float32, bfloat16, float16 or tf32; chosen by size if not said."),
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(help="Side of the backbone's input, a multiple of its step.")
@@ -212,6 +217,7 @@ def cluster(
             "backbone": backbone,
             "backbone_weights": backbone_weights,
             "device": device,
+            "arithmetic": arithmetic,
             "image_size": image_size,
             "view": _view(fit, roi, tile, max_pixels),
             "cache": None if no_cache else (cache or "auto"),

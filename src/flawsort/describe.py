@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.engines import Engine
 from flawsort.pooling import ScoreAxis, average_pooling, keep_heaviest, residual_pooling
 from flawsort.presets import Method
 from flawsort.records import Bags, Progress
@@ -55,16 +56,20 @@ def fit_describer(
     normals: Bags | None,
     method: Method,
     *,
+    engine: Engine | None = None,
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Describer, Described, str]:
-    """Describe a set by itself, from its normals if there are any; the words say how."""
+    """Describe a set by itself, from its normals if there are any; the words say how.
+
+    engine: where patches are compared; None for the CPU in float32.
+    """
     if method.weights == "uniform":
         return Describer(method, None, 1.0, None), _describe_uniformly(bags), "every patch alike"
     reference: Reference
     if normals is not None:
         reference = NormalReference.from_bags(
-            normals, exact=method.exact, random_state=random_state
+            normals, exact=method.exact, engine=engine, random_state=random_state
         )
         comparison = reference.compare(bags, progress=progress)
     else:
@@ -72,6 +77,7 @@ def fit_describer(
             bags,
             n_peers=method.n_peers,
             nearest_share=method.nearest_share,
+            engine=engine,
             random_state=random_state,
             progress=progress,
         )

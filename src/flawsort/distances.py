@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from flawsort.errors import InputError, OptionError
 from flawsort.nearest import BLOCK_ROWS, PEERS_AT_ONCE, STRIPE, fold_peers
-from flawsort.records import Bags, Bools, Floats, Progress
+from flawsort.records import Bags, Floats, Progress
+from flawsort.statistics import DirectedMinima
 from flawsort.threads import in_threads, single_threaded_blas
 
 HAUSDORFF_VARIANTS = (
@@ -39,34 +40,6 @@ def hausdorff_distances(
     minima = DirectedMinima(len(bags), bags.valid)
     fold_peers(bags.patches, np.arange(len(bags)), minima, progress=progress)
     return hausdorff(minima, variant)
-
-
-class DirectedMinima:
-    """How far an image's patches are from another image's: a peer statistic for fold_peers.
-
-    largest, mean, smallest: (n_images, n_images), over the patches of the image at the row of
-    their distances to the nearest patch of the image at the column (Eq. 3): from row to column
-    only, the other direction is the transposed entry. The diagonal is zero; pairs that were not
-    compared are NaN. Peers beyond n_images, which fold_peers calls extra, are left out.
-    """
-
-    def __init__(self, n_images: int, valid: Bools | None = None) -> None:
-        """valid: (n_images, n_patches), the patches that count. None: all of them."""
-        self._valid = valid
-        self.largest = _unknown(n_images)
-        self.mean = _unknown(n_images)
-        self.smallest = _unknown(n_images)
-
-    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
-        if peer >= len(self.largest):
-            return
-        counted = distances if self._valid is None else distances[self._valid[image]]
-        self.largest[image, peer] = counted.max()
-        self.mean[image, peer] = counted.mean(dtype=np.float64)
-        self.smallest[image, peer] = counted.min()
-
-    def result(self) -> NDArray[np.float32]:
-        return self.largest
 
 
 def hausdorff(minima: DirectedMinima, variant: str) -> NDArray[np.float32]:
@@ -142,12 +115,6 @@ def _valid_patches(bags: Bags, image: int) -> NDArray[np.float32]:
     if bags.valid is not None:
         bag = bag[bags.valid[image]]
     return bag.astype(np.float32)
-
-
-def _unknown(n_images: int) -> NDArray[np.float32]:
-    values = np.full((n_images, n_images), np.nan, np.float32)
-    np.fill_diagonal(values, 0)
-    return values
 
 
 def _check_variant(variant: str, accepted: tuple[str, ...]) -> None:

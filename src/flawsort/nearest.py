@@ -4,20 +4,21 @@ Patches have unit length, so a Euclidean distance is sqrt(2 - 2 cos) and the nea
 one with the largest dot product: a matrix product followed by a maximum. Two rules make it fast
 on a CPU: the products are cut into blocks whose result stays in the processor's cache until its
 maximum has been taken, and blocks run in threads with a single-threaded BLAS each, so that the
-maxima use all cores too.
+maxima use all cores too. `flawsort.engines` has the same functions in other arithmetic and on
+GPUs, and chooses among them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.records import Floats, Ints, Progress
+from flawsort.statistics import PeerStatistic
 from flawsort.threads import in_threads, single_threaded_blas
 
 # Rows of a block: 256 x 1,024 similarities are 1 MB, which a core's second-level cache holds.
@@ -29,11 +30,9 @@ STRIPE = 4
 PEERS_AT_ONCE = 64
 # Similarities that a thread looks at together where lists are of any length (16 MB).
 SIMILARITIES_AT_ONCE = 4_000_000
-# Beyond this much arithmetic (about 20 seconds on two cores) the search in a bank goes
-# through inverted lists; docs/performance.md has the recall and what it costs in NMI.
-EXACT_FLOP = 2e12
-
-_BothWays: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
+BothWays: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
+# A bag as a product wants it: whatever its `operands` give for a row.
+Operand: TypeAlias = Any
 
 
 @dataclass(frozen=True)
@@ -118,121 +117,50 @@ def _index_in_block(
     return index
 
 
-class PeerStatistic(Protocol):
-    """Folds the distances of an image's patches to one peer after the other.
+class Operands(Protocol):
+    """Bags in the form in which they are multiplied, by their row."""
 
-    image: the row of the image that is compared. peer: the row of the bag it is compared with.
-    distances: (n_patches,), from each patch of the image to the nearest one of the peer.
-    """
-
-    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None: ...
-
-    def result(self) -> NDArray[np.float32]: ...
+    def __getitem__(self, row: int, /) -> Operand: ...
 
 
-class MeanOverPeers:
-    """The mean over peers (Eq. 5). Memory: (n_images, n_patches)."""
+class BagProduct(Protocol):
+    """How two bags are compared."""
 
-    def __init__(self, n_images: int, n_patches: int) -> None:
-        self._sums = np.zeros((n_images, n_patches), np.float64)
-        self._counts = np.zeros((n_images, 1), np.int64)
+    def operands(self, patches: Floats) -> Operands:
+        """patches: (n_images, n_patches, dim)."""
 
-    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
-        self._sums[image] += distances
-        self._counts[image] += 1
-
-    def result(self) -> NDArray[np.float32]:
-        means: NDArray[np.float64] = self._sums / np.maximum(self._counts, 1)
-        return means.astype(np.float32)
+    def compare(self, first: Operand, second: Operand) -> BothWays:
+        """Distances of the patches of each bag to the nearest patch of the other."""
 
 
-class MaxOverPeers:
-    """The maximum over peers, in place of the mean in Eq. 5. Memory: (n_images, n_patches).
+class Singles:
+    """Bags multiplied in single precision, by NumPy's BLAS."""
 
-    The paper's ablation: a normal pattern that one peer does not show counts as unusual.
-    """
+    def operands(self, patches: Floats) -> Operands:
+        return _Converted(patches)
 
-    def __init__(self, n_images: int, n_patches: int) -> None:
-        self._largest = np.zeros((n_images, n_patches), np.float32)
-
-    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
-        np.maximum(self._largest[image], distances, out=self._largest[image])
-
-    def result(self) -> NDArray[np.float32]:
-        return self._largest.copy()
-
-
-class MinOverPeers:
-    """The minimum over peers, in place of the mean in Eq. 5. Memory: (n_images, n_patches).
-
-    The paper's ablation: nothing is unusual in an image that is there twice.
-    """
-
-    def __init__(self, n_images: int, n_patches: int) -> None:
-        self._smallest = np.full((n_images, n_patches), np.inf, np.float32)
-
-    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
-        np.minimum(self._smallest[image], distances, out=self._smallest[image])
-
-    def result(self) -> NDArray[np.float32]:
-        # Without a peer there is no distance: 0, as the mean and the maximum say.
-        return np.where(np.isinf(self._smallest), np.float32(0), self._smallest)
+    def compare(self, first: Operand, second: Operand) -> BothWays:
+        rows = np.empty(len(first), np.float32)
+        columns = np.full(len(second), -np.inf, np.float32)
+        for start in range(0, len(first), BLOCK_ROWS):
+            similar = first[start : start + BLOCK_ROWS] @ second.T
+            rows[start : start + BLOCK_ROWS] = similar.max(axis=1)
+            np.maximum(columns, similar.max(axis=0), out=columns)
+        return distance(rows), distance(columns)
 
 
-class MeanOverNearestPeers:
-    """The mean over the `count` peers in which a patch has its nearest neighbours.
+@dataclass(frozen=True)
+class _Converted:
+    """Converted when it is asked for: all bags at once would take twice their memory."""
 
-    A normal patch need only look normal against some images, where the mean over all of them
-    punishes it for the ones that are turned, lit or flawed differently. Keeps the smallest
-    distances so far and sorts out the larger ones now and then, in half precision: memory
-    (n_images, count + 32, n_patches), where `count` is a fifth of the peers by default.
-    """
+    patches: Floats
 
-    ROOM = 32
-
-    def __init__(self, n_images: int, n_patches: int, count: int) -> None:
-        self._count = count
-        self._kept = np.full((n_images, count + self.ROOM, n_patches), np.inf, np.float16)
-        self._filled = np.zeros(n_images, np.int64)
-
-    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
-        if self._filled[image] == self._kept.shape[1]:
-            self._sort_out(image)
-        self._kept[image, self._filled[image]] = distances
-        self._filled[image] += 1
-
-    def result(self) -> NDArray[np.float32]:
-        means = np.zeros((len(self._kept), self._kept.shape[2]), np.float32)
-        for image, filled in enumerate(self._filled):
-            self._sort_out(image)
-            if filled:
-                nearest = self._kept[image, : min(filled, self._count)]
-                means[image] = nearest.mean(axis=0, dtype=np.float32)
-        return means
-
-    def _sort_out(self, image: int) -> None:
-        if self._filled[image] <= self._count:
-            return
-        # The bits of non-negative halves order as integers do, which sort faster.
-        bits = self._kept[image].view(np.uint16)
-        bits.partition(self._count - 1, axis=0)
-        bits[self._count :] = np.float16(np.inf).view(np.uint16)
-        self._filled[image] = self._count
+    def __getitem__(self, row: int, /) -> NDArray[np.float32]:
+        bag: Floats = self.patches[row]
+        return bag.astype(np.float32)
 
 
-class Several:
-    """Hands what is added to several statistics, so that one comparison serves all of them."""
-
-    def __init__(self, statistics: Sequence[PeerStatistic]) -> None:
-        """statistics: at least one. Ask each for its own result; result() is the first's."""
-        self._statistics = tuple(statistics)
-
-    def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
-        for statistic in self._statistics:
-            statistic.add(image, peer, distances)
-
-    def result(self) -> NDArray[np.float32]:
-        return self._statistics[0].result()
+SINGLES = Singles()
 
 
 def fold_peers(
@@ -241,6 +169,7 @@ def fold_peers(
     statistic: PeerStatistic,
     *,
     extra: Floats | None = None,
+    bags: BagProduct = SINGLES,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """For each patch the statistic of its distances to the nearest patch of each peer.
@@ -248,8 +177,9 @@ def fold_peers(
     patches: (n_images, n_patches, dim). peers: rows of the images that the others are compared
     with; no image is its own peer. extra: (n_extra, n_patches, dim), further peers of everybody
     that are not compared themselves, such as unlabelled normal images; they count as peers
-    n_images, n_images + 1 and so on. Returns (n_images, n_patches). Each pair of bags is
-    multiplied once: the maxima along rows serve the one image, those along columns the other.
+    n_images, n_images + 1 and so on. bags: how two of them are multiplied. Returns
+    (n_images, n_patches). Each pair of bags is multiplied once: the maxima along rows serve the
+    one image, those along columns the other.
     """
     n_images = len(patches)
     n_extra = 0 if extra is None else len(extra)
@@ -259,18 +189,20 @@ def fold_peers(
     total = (n_peers + n_extra) * n_images - n_peers * (n_peers + 1) // 2
     rows = np.concatenate([np.flatnonzero(is_peer), n_images + np.arange(n_extra)])
     done = 0
+    of_images = bags.operands(patches)
+    of_extra = bags.operands(patches[:0] if extra is None else extra)
 
-    def compare(block: tuple[int, int]) -> list[tuple[int, int, _BothWays]]:
-        """A few images against some peers, which are brought to single precision once."""
+    def compare(block: tuple[int, int]) -> list[tuple[int, int, BothWays]]:
+        """A few images against some peers, each of which is made ready once."""
         stripe = range(block[0], min(block[0] + STRIPE, n_images))
-        own = patches[stripe.start : stripe.stop].astype(np.float32)
+        own = [of_images[image] for image in stripe]
         found = []
         for peer in rows[block[1] : block[1] + PEERS_AT_ONCE].tolist():
             # Of two peers the first one asks, so that no pair is multiplied twice.
             asking = [i for i in stripe if i < peer or (i > peer and not is_peer[i])]
             if asking:
-                bag = _bag_of(peer, patches, extra)
-                found += [(i, peer, _compare_bags(own[i - stripe.start], bag)) for i in asking]
+                bag = of_images[peer] if peer < n_images else of_extra[peer - n_images]
+                found += [(i, peer, bags.compare(own[i - stripe.start], bag)) for i in asking]
         return found
 
     blocks = product(range(0, n_images, STRIPE), range(0, len(rows), PEERS_AT_ONCE))
@@ -291,44 +223,34 @@ def fold_references(
     references: Floats,
     statistic: PeerStatistic,
     *,
+    own: Ints | None = None,
+    bags: BagProduct = SINGLES,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
-    """As fold_peers, for images that are not among the references.
+    """As fold_peers, for images that are compared with references and not with each other.
 
     patches: (n_images, n_patches, dim). references: (n_references, n_patches, dim); a peer's
-    number is its row in them.
+    number is its row in them. own: (n_images,), the row of `references` that is the image
+    itself and is left out, or -1; None for all -1.
     """
-    bags = references.astype(np.float32)
+    of_images, prepared = bags.operands(patches), bags.operands(references)
+    of_references = [prepared[row] for row in range(len(references))]
 
-    def compare(image: int) -> list[NDArray[np.float32]]:
-        own = patches[image].astype(np.float32)
-        return [_compare_bags(own, bag)[0] for bag in bags]
+    def compare(image: int) -> list[tuple[int, NDArray[np.float32]]]:
+        bag = of_images[image]
+        return [
+            (peer, bags.compare(bag, reference)[0])
+            for peer, reference in enumerate(of_references)
+            if own is None or peer != own[image]
+        ]
 
     with single_threaded_blas():
         for image, results in enumerate(in_threads(compare, range(len(patches)))):
-            for peer, distances in enumerate(results):
+            for peer, distances in results:
                 statistic.add(image, peer, distances)
             if progress:
                 progress("scoring", image + 1, len(patches))
     return statistic.result()
-
-
-def _bag_of(peer: int, patches: Floats, extra: Floats | None) -> NDArray[np.float32]:
-    if extra is not None and peer >= len(patches):
-        patches, peer = extra, peer - len(patches)
-    bag: Floats = patches[peer]
-    return bag.astype(np.float32)
-
-
-def _compare_bags(first: NDArray[np.float32], second: NDArray[np.float32]) -> _BothWays:
-    """Distances of the patches of each bag to the nearest patch of the other."""
-    rows = np.empty(len(first), np.float32)
-    columns = np.full(len(second), -np.inf, np.float32)
-    for start in range(0, len(first), BLOCK_ROWS):
-        similar = first[start : start + BLOCK_ROWS] @ second.T
-        rows[start : start + BLOCK_ROWS] = similar.max(axis=1)
-        np.maximum(columns, similar.max(axis=0), out=columns)
-    return distance(rows), distance(columns)
 
 
 def expected_from_peers(

@@ -21,6 +21,7 @@ from flawsort.cache import BagCache, default_cache_folder
 from flawsort.cluster import cut, number_by_size, reorder_leaves, ward_linkage
 from flawsort.describe import Describer, fit_describer
 from flawsort.embed import Embedded, cache_setting, embed
+from flawsort.engines import choose_engine
 from flawsort.errors import BackboneError, InputError, OptionError
 from flawsort.heatmaps import HeatScale, calibrate
 from flawsort.images import View, measure_window
@@ -53,7 +54,10 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     backbone: the name of an embedded backbone or of a network of flawsort[torch], or the path of
         an ONNX file.
     backbone_weights: a file with the network's weights, which timm otherwise downloads.
-    device: where a network runs: "cpu" or "cuda"; None for a GPU if there is one.
+    device: where patches are compared and a network runs: "cpu", "cuda" or "cuda:N"; None for a
+        GPU if torch sees one. ONNX files run on the CPU.
+    arithmetic: of the comparison: "int8", "float32" or "bfloat16" on a CPU, "float16", "bfloat16",
+        "tf32" or "float32" on a GPU; None for the fastest that is good enough.
     image_size: side of the square input, where the backbone leaves it open.
     view: what of each file is looked at: fit, region of interest, tiles.
     cache: a folder for embedded images, "auto" for the user's own, None for none.
@@ -74,6 +78,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         backbone: str | Path = DEFAULT_BACKBONE,
         backbone_weights: str | Path | None = None,
         device: str | None = None,
+        arithmetic: str | None = None,
         image_size: int | None = None,
         view: View | None = None,
         cache: str | Path | None = "auto",
@@ -85,6 +90,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.backbone = backbone
         self.backbone_weights = backbone_weights
         self.device = device
+        self.arithmetic = arithmetic
         self.image_size = image_size
         self.view = view
         self.cache = cache
@@ -104,6 +110,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 "weights='uniform' compares images with nothing, so normal images have no use: "
                 "leave one of the two out."
             )
+        engine = choose_engine(self.device, self.arithmetic, exact=method.exact is True)
         self.timings_: dict[str, float] = {}
         self.warnings_: list[str] = []
         # Distinct contents are compared in the order of their content, so that neither names, nor
@@ -112,7 +119,12 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         _check_count(len(rows), self.n_clusters, self.images_)
         with self._timed("score"):
             self.describer_, described, self.scored_ = fit_describer(
-                bags, normals, method, random_state=self.random_state, progress=self.progress
+                bags,
+                normals,
+                method,
+                engine=engine,
+                random_state=self.random_state,
+                progress=self.progress,
             )
         with self._timed("calibrate"):
             self.heat_ = _calibrate(described.scores, bags, normals, self.describer_)

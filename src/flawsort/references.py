@@ -9,19 +9,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.engines import CpuEngine, Engine
 from flawsort.lists import PROBES, InvertedLists, build_lists
-from flawsort.nearest import (
-    EXACT_FLOP,
-    MeanOverNearestPeers,
-    MeanOverPeers,
-    PeerStatistic,
-    expected_from_peers,
-    fold_peers,
-    fold_references,
-    nearest_in_bank,
-    search_flop,
-)
+from flawsort.nearest import search_flop
 from flawsort.records import Bags, Floats, Ints, Progress
+from flawsort.statistics import MeanOverNearestPeers, MeanOverPeers, PeerStatistic
 
 # A bank of normal patches takes at most this much; beyond it, it is a sample.
 BANK_BYTES = 512 * 2**20
@@ -31,11 +23,9 @@ CALIBRATION_IMAGES = 16
 MIN_CALIBRATION = 8
 # Residuals from peers, and `assign` without normals, use a sample of this many peers.
 STORED_PEERS = 96
-# Up to this much arithmetic (ten minutes on two cores; 650 images with the default backbone)
-# everybody is everybody's peer. Beyond it the peers are a sample (Eq. 7) of as many as the same
-# time allows, within these bounds.
-PEER_FLOP = 7.5e13
-SAMPLED_PEERS = (64, 256)
+# Where it is too much for the engine that everybody be everybody's peer, the peers are a sample
+# (Eq. 7) of as many as the same time allows, within these bounds.
+SAMPLED_PEERS = (96, 256)
 
 Expected: TypeAlias = Callable[[Ints, Ints], NDArray[np.float32]]
 
@@ -63,37 +53,48 @@ class NormalReference:
         *,
         exact: bool | None = None,
         lists: InvertedLists | None = None,
+        engine: Engine | None = None,
         random_state: int = 0,
     ) -> None:
         """bank: (n_bank, dim), unit length. exact: whether it is searched exactly; None decides
         at the first comparison and keeps to it, so that new images are searched for as the first
-        ones were. lists: the bank for approximate search, where it is there already."""
+        ones were. lists: the bank for approximate search, where it is there already. engine: None
+        for the CPU in float32."""
         self.bank = bank
+        self.engine = engine or CpuEngine()
         self.exact = exact
         self._lists = lists
         self._random_state = random_state
 
     @classmethod
     def from_bags(
-        cls, normals: Bags, *, exact: bool | None = None, random_state: int = 0
+        cls,
+        normals: Bags,
+        *,
+        exact: bool | None = None,
+        engine: Engine | None = None,
+        random_state: int = 0,
     ) -> NormalReference:
         """Every valid patch of the normal images, or a sample of them past BANK_BYTES unless the
         search shall be exact."""
         rows = _bank_rows(normals, random_state, whole=exact is True)
         bank = normals.patches.reshape(-1, normals.dim)
         bank = bank if len(rows) == len(bank) else bank[rows]
-        return cls(bank, exact=exact, random_state=random_state)
+        return cls(bank, exact=exact, engine=engine, random_state=random_state)
 
     def compare(self, bags: Bags, *, progress: Progress | None = None) -> Comparison:
         """Distances to the nearest normal patch, and which one it is."""
         queries = bags.patches.reshape(-1, bags.dim)
+        flop = search_flop(len(queries), len(self.bank), bags.dim)
+        engine = self.engine.for_work(flop)
         if self.exact is None:
-            self.exact = search_flop(len(queries), len(self.bank), bags.dim) <= EXACT_FLOP
+            self.exact = flop <= engine.exact_flop
         if self.exact:
-            found = nearest_in_bank(queries, self.bank, progress=progress)
+            found = engine.nearest_in_bank(queries, self.bank, progress=progress)
+            way = f"exactly ({engine.name})"
         else:
             found = self.lists.search(queries, progress=progress)
-        way = "exactly" if self.exact else f"in inverted lists, {PROBES} probes"
+            way = f"in inverted lists, {PROBES} probes"
         how = f"compared with {len(self.bank):,} known-good patches, searched {way}"
         shape = bags.patches.shape[:2]
         index = found.index.reshape(shape)
@@ -151,22 +152,27 @@ def _bank_rows(normals: Bags, random_state: int, *, whole: bool) -> NDArray[np.i
 class PeerReference:
     """A sample of a set's own images, to compare new images with when no normals are known."""
 
-    def __init__(self, peers: Floats, nearest_share: float) -> None:
+    def __init__(
+        self, peers: Floats, nearest_share: float, *, engine: Engine | None = None
+    ) -> None:
         """peers: (n_peers, n_patches, dim). nearest_share: see compare_with_peers."""
         self.peers = peers
+        self.engine = engine or CpuEngine()
         self._nearest_share = nearest_share
 
     def compare(self, bags: Bags, *, progress: Progress | None = None) -> Comparison:
         """New images against the sample; an image is not looked for among its peers."""
         n_peers = len(self.peers)
         statistic = _statistic(len(bags), bags.n_patches, n_peers, self._nearest_share)
-        scores = fold_references(bags.patches, self.peers, statistic, progress=progress)
+        engine = self.engine.for_work(len(bags) * n_peers * _pair_flop(bags))
+        scores = engine.fold_references(bags.patches, self.peers, statistic, progress=progress)
 
         def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
             nobody = np.full(len(images), -1)
-            return expected_from_peers(bags.patches[images], chosen, self.peers, nobody)
+            return engine.expected_from_peers(bags.patches[images], chosen, self.peers, nobody)
 
-        return Comparison(scores, expected, f"{n_peers} images of the run as peers")
+        how = f"{n_peers} images of the run as peers ({engine.name})"
+        return Comparison(scores, expected, how)
 
 
 def compare_with_peers(
@@ -174,41 +180,53 @@ def compare_with_peers(
     *,
     n_peers: int | Literal["all"] | None = None,
     nearest_share: float = 1.0,
+    engine: Engine | None = None,
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Comparison, PeerReference]:
     """Every image against the others (Eq. 5) or a sample of them (Eq. 7).
 
-    n_peers: None takes all while that takes at most PEER_FLOP, and as many as fit beyond.
+    n_peers: None takes all while the engine can afford it, and as many as fit beyond.
     nearest_share: the mean is taken over this share of the peers, those nearest to the patch;
-    1 is the paper's mean over all. Also returns the sample for comparing new images.
+    1 is the paper's mean over all. engine: None for the CPU in float32. Also returns the sample
+    for comparing new images.
     """
+    chosen_engine = engine or CpuEngine()
     order = np.random.default_rng(random_state).permutation(len(bags))
     if n_peers is None:
-        n_peers = _affordable_peers(bags)
+        n_peers = _affordable_peers(bags, chosen_engine.peer_flop)
     count = len(bags) if n_peers == "all" else min(n_peers, len(bags))
+    pairs = count * len(bags) - count * (count + 1) // 2
+    engine = chosen_engine.for_work(pairs * _pair_flop(bags))
     peers = np.sort(order[:count])
     statistic = _statistic(len(bags), bags.n_patches, len(peers) - 1, nearest_share)
-    scores = fold_peers(bags.patches, peers, statistic, progress=progress)
+    scores = engine.fold_peers(bags.patches, peers, statistic, progress=progress)
     stored = np.sort(order[: min(STORED_PEERS, count)])
-    reference = PeerReference(bags.patches[stored], nearest_share)
+    reference = PeerReference(bags.patches[stored], nearest_share, engine=chosen_engine)
     own = np.full(len(bags), -1)
     own[stored] = np.arange(len(stored))
 
     def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
-        return expected_from_peers(bags.patches[images], chosen, reference.peers, own[images])
+        return engine.expected_from_peers(
+            bags.patches[images], chosen, reference.peers, own[images]
+        )
 
     how = "compared with each other"
     if len(peers) < len(bags):
         how = f"compared with a sample of {len(peers)} of them (Eq. 7)"
+    how += f" ({engine.name})"
     return Comparison(scores, expected, how), reference
 
 
-def _affordable_peers(bags: Bags) -> int | Literal["all"]:
-    pair = search_flop(bags.n_patches, bags.n_patches, bags.dim)
-    if pair * len(bags) * (len(bags) - 1) / 2 <= PEER_FLOP:
+def _pair_flop(bags: Bags) -> float:
+    return search_flop(bags.n_patches, bags.n_patches, bags.dim)
+
+
+def _affordable_peers(bags: Bags, flop: float) -> int | Literal["all"]:
+    pair = _pair_flop(bags)
+    if pair * len(bags) * (len(bags) - 1) / 2 <= flop:
         return "all"
-    return int(np.clip(PEER_FLOP / (pair * len(bags)), *SAMPLED_PEERS))
+    return int(np.clip(flop / (pair * len(bags)), *SAMPLED_PEERS))
 
 
 def _statistic(n_images: int, n_patches: int, n_peers: int, nearest_share: float) -> PeerStatistic:

@@ -17,6 +17,7 @@ from flawsort.backbones import BackboneInfo, catalogue, find_network
 from flawsort.backbones.protocol import POOLING_KERNEL
 from flawsort.cluster import centres, place
 from flawsort.describe import Describer, Reference
+from flawsort.engines import choose_engine
 from flawsort.errors import FlawsortError, RunError
 from flawsort.heatmaps import HeatScale, image_heat
 from flawsort.images import UnreadableImage, View, thumbnail
@@ -127,9 +128,12 @@ def _rebuild(run: Run, folder: Path) -> AnomalyClusterer:
                 np.asarray(run.lists[1], np.int64),
                 sorted_already,
             )
-        reference = NormalReference(run.reference, exact=lists is None, lists=lists)
+        reference = NormalReference(
+            run.reference, exact=lists is None, lists=lists, engine=choose_engine()
+        )
     elif run.reference is not None:
-        reference = PeerReference(run.reference, fitted["method"]["nearest_share"])
+        share = fitted["method"]["nearest_share"]
+        reference = PeerReference(run.reference, share, engine=choose_engine())
     axis = ScoreAxis(**fitted["axis"]) if fitted["axis"] else None
     model.describer_ = Describer(Method(**fitted["method"]), reference, fitted["temperature"], axis)
     model.labels_ = np.asarray(run.table["cluster"])

@@ -1,7 +1,7 @@
 """float32 to float16 by onnxruntime, which uses the processor's instruction for it.
 
 NumPy casts number by number: of an image's patches that took as long as pooling them. The graph,
-a single Cast, is made by tools/export_half.py.
+a single Cast, is made by tools/export_arithmetic.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,278 @@
+"""Fused kernels for CUDA: two blocks of patches are multiplied and only the maxima are kept.
+
+A product of two bags of 1,024 patches is a million similarities, of which 2,048 maxima are
+wanted. Written out and read back they would take longer than the arithmetic; here they stay in
+registers. Patches are padded by the caller, never masked here: a bag with copies of its last
+patch, which change no maximum, and each patch with zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+# Patches of the other bag, or of the bank, in a tile.
+TILE = 128
+# Up to this many numbers a patch, the queries of a search in a bank stay in shared memory.
+RESIDENT_DIM = 192
+# Queries of a search are shared out over the card's processors; where there are too few, the bank
+# is cut as well, into so many pieces at most.
+MOST_PIECES = 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a launch: rows and depth of a tile, warps, and stages of the software pipeline."""
+
+    rows: int
+    depth: int
+    warps: int
+    stages: int
+
+
+def _pair_shape(n_patches: int, dtype: torch.dtype) -> Shape:
+    if dtype == torch.float32:
+        return Shape(128, 32, 8, 3)
+    # 256 rows are fastest where they need no more padding than 128 do.
+    if n_patches % 256 == 0:
+        return Shape(256, 64, 8, 4)
+    return Shape(128, 64, 4, 3)
+
+
+@triton.jit
+def _pairs_kernel(
+    first_bags,
+    second_bags,
+    pairs,
+    along,
+    across,
+    N_PATCHES: tl.constexpr,
+    DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+    DEPTH: tl.constexpr,
+    BOTH_WAYS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """One program: ROWS patches of the first bag of a pair against all patches of the second."""
+    BLOCKS: tl.constexpr = N_PATCHES // ROWS
+    pair = (tl.program_id(0) // BLOCKS).to(tl.int64)
+    block = tl.program_id(0) % BLOCKS
+    row = tl.load(pairs + 2 * pair) * N_PATCHES + block * ROWS
+    column = tl.load(pairs + 2 * pair + 1) * N_PATCHES
+    best = tl.full((ROWS,), -float("inf"), tl.float32)
+    out = across + (pair * BLOCKS + block) * N_PATCHES + tl.arange(0, TILE)
+    for tile in tl.range(0, N_PATCHES // TILE, flatten=True):
+        similar = tl.zeros((ROWS, TILE), tl.float32)
+        for depth in range(0, DIM, DEPTH):
+            left = first_bags.load([row, depth])
+            right = second_bags.load([column + tile * TILE, depth])
+            similar = tl.dot(left, right.T, similar, input_precision=PRECISION)
+        best = tl.maximum(best, tl.max(similar, 1))
+        if BOTH_WAYS:
+            tl.store(out + tile * TILE, tl.max(similar, 0))
+    tl.store(along + pair * N_PATCHES + block * ROWS + tl.arange(0, ROWS), best)
+
+
+def pair_maxima(
+    first: torch.Tensor, second: torch.Tensor, pairs: torch.Tensor, *, both_ways: bool, tf32: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(n_pairs, n_patches) twice: for each patch of the first bag of a pair its largest product
+    with a patch of the second, and the other way round if both ways are asked for.
+
+    first, second: (n_bags, n_patches, dim), contiguous; n_patches a multiple of 128, dim of 8.
+    pairs: (n_pairs, 2), int32, rows of first and of second.
+    """
+    n_patches, dim = first.shape[1:]
+    shape = _pair_shape(n_patches, first.dtype)
+    blocks = n_patches // shape.rows
+    along = torch.empty((len(pairs), n_patches), device=first.device)
+    across = torch.empty(
+        (len(pairs), blocks, n_patches) if both_ways else (1,), device=first.device
+    )
+    _pairs_kernel[(len(pairs) * blocks,)](
+        TensorDescriptor.from_tensor(first.flatten(0, 1), [shape.rows, shape.depth]),
+        TensorDescriptor.from_tensor(second.flatten(0, 1), [TILE, shape.depth]),
+        pairs,
+        along,
+        across,
+        n_patches,
+        dim,
+        shape.rows,
+        TILE,
+        shape.depth,
+        both_ways,
+        "tf32" if tf32 else "ieee",
+        num_warps=shape.warps,
+        num_stages=shape.stages,
+    )
+    return along, across.amax(1) if both_ways else None
+
+
+@triton.jit
+def _bank_kernel(
+    queries,
+    bank,
+    best_out,
+    tile_out,
+    n_queries,
+    n_tiles,
+    DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """One program: ROWS queries against one piece of the bank."""
+    block, piece = tl.program_id(0), tl.program_id(1)
+    per_piece = tl.cdiv(n_tiles, tl.num_programs(1))
+    start = piece * per_piece
+    best = tl.full((ROWS,), -float("inf"), tl.float32)
+    best_tile = tl.zeros((ROWS,), tl.int32)
+    for tile in tl.range(start, tl.minimum(start + per_piece, n_tiles), flatten=True):
+        similar = tl.zeros((ROWS, TILE), tl.float32)
+        for depth in range(0, DIM, DEPTH):
+            left = queries.load([block * ROWS, depth])
+            right = bank.load([tile * TILE, depth])
+            similar = tl.dot(left, right.T, similar, input_precision=PRECISION)
+        top = tl.max(similar, 1)
+        better = top > best  # of equal ones the first, as everywhere
+        best = tl.where(better, top, best)
+        best_tile = tl.where(better, tile, best_tile)
+    out = piece.to(tl.int64) * n_queries + block * ROWS + tl.arange(0, ROWS)
+    tl.store(best_out + out, best)
+    tl.store(tile_out + out, best_tile)
+
+
+@triton.jit
+def _resident_bank_kernel(
+    queries,
+    queries_rest,
+    bank,
+    bank_rest,
+    best_out,
+    tile_out,
+    n_queries,
+    n_tiles,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+    DEPTH: tl.constexpr,
+    REST: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """As _bank_kernel for short patches: the queries are loaded once and stay."""
+    block, piece = tl.program_id(0), tl.program_id(1)
+    per_piece = tl.cdiv(n_tiles, tl.num_programs(1))
+    start = piece * per_piece
+    best = tl.full((ROWS,), -float("inf"), tl.float32)
+    best_tile = tl.zeros((ROWS,), tl.int32)
+    left = queries.load([block * ROWS, 0])
+    if REST:
+        left_rest = queries_rest.load([block * ROWS, DEPTH])
+    for tile in tl.range(start, tl.minimum(start + per_piece, n_tiles), num_stages=STAGES):
+        similar = tl.dot(left, bank.load([tile * TILE, 0]).T)
+        if REST:
+            similar = tl.dot(left_rest, bank_rest.load([tile * TILE, DEPTH]).T, similar)
+        top = tl.max(similar, 1)
+        better = top > best
+        best = tl.where(better, top, best)
+        best_tile = tl.where(better, tile, best_tile)
+    out = piece.to(tl.int64) * n_queries + block * ROWS + tl.arange(0, ROWS)
+    tl.store(best_out + out, best)
+    tl.store(tile_out + out, best_tile)
+
+
+@triton.jit
+def _index_kernel(
+    queries,
+    bank,
+    tiles,
+    index_out,
+    DIM: tl.constexpr,  # known when it is compiled, so that loads are as wide as its factors allow
+    TILE: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    """One program: one query against its best tile, for the place of the maximum in it."""
+    query = tl.program_id(0).to(tl.int64)
+    first = tl.load(tiles + query).to(tl.int64) * TILE
+    rows = first + tl.arange(0, TILE)
+    similar = tl.zeros((TILE,), tl.float32)
+    for depth in range(0, DIM, DEPTH):
+        at = depth + tl.arange(0, DEPTH)
+        left = tl.load(queries + query * DIM + at, mask=at < DIM, other=0.0).to(tl.float32)
+        right = tl.load(bank + rows[:, None] * DIM + at[None, :], mask=at[None, :] < DIM, other=0.0)
+        similar += tl.sum(left[None, :] * right.to(tl.float32), 1)
+    tl.store(index_out + query, first + tl.argmax(similar, 0))
+
+
+def bank_maxima(
+    queries: torch.Tensor, bank: torch.Tensor, *, n_processors: int, tf32: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(n,) and (n,): each query's largest product with a patch of the bank, and which one it is.
+
+    queries: (n, dim), bank: (n_bank, dim), contiguous; n and n_bank multiples of 128, dim of 8.
+    """
+    n_queries, dim = queries.shape
+    n_tiles = len(bank) // TILE
+    blocks = n_queries // TILE
+    pieces = max(1, min(4 * n_processors // blocks, MOST_PIECES, n_tiles))
+    best = torch.empty((pieces, n_queries), device=queries.device)
+    tiles = torch.empty((pieces, n_queries), dtype=torch.int32, device=queries.device)
+    if dim <= RESIDENT_DIM and queries.dtype != torch.float32:
+        depth, rest = (128, 64) if dim > 128 else (128, 0)
+        _resident_bank_kernel[(blocks, pieces)](
+            TensorDescriptor.from_tensor(queries, [TILE, depth]),
+            TensorDescriptor.from_tensor(queries, [TILE, rest or depth]),
+            TensorDescriptor.from_tensor(bank, [TILE, depth]),
+            TensorDescriptor.from_tensor(bank, [TILE, rest or depth]),
+            best,
+            tiles,
+            n_queries,
+            n_tiles,
+            TILE,
+            TILE,
+            depth,
+            rest,
+            3,
+            num_warps=8,
+        )
+    else:
+        # Tiles of 256 patches where the bank allows; the place is then sought in two of 128.
+        single = queries.dtype == torch.float32
+        wide = TILE if single or n_tiles % 2 else 2 * TILE
+        depth = 32 if single else 64
+        _bank_kernel[(blocks, pieces)](
+            TensorDescriptor.from_tensor(queries, [TILE, depth]),
+            TensorDescriptor.from_tensor(bank, [wide, depth]),
+            best,
+            tiles,
+            n_queries,
+            len(bank) // wide,
+            dim,
+            TILE,
+            wide,
+            depth,
+            "tf32" if tf32 else "ieee",
+            num_warps=8,
+            num_stages=3,
+        )
+        return _with_index(queries, bank, best, tiles, wide)
+    return _with_index(queries, bank, best, tiles, TILE)
+
+
+def _with_index(
+    queries: torch.Tensor, bank: torch.Tensor, best: torch.Tensor, tiles: torch.Tensor, tile: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The pieces' best ones joined (of equal ones the first piece's), and their place."""
+    top = best.amax(0)
+    first = (best == top).int().argmax(0, keepdim=True)
+    tiles = tiles.gather(0, first)[0].contiguous()
+    index = torch.empty(len(queries), dtype=torch.int64, device=queries.device)
+    _index_kernel[(len(queries),)](
+        queries, bank, tiles, index, queries.shape[1], tile, 32, num_warps=4
+    )
+    return top, index

@@ -1,0 +1,56 @@
+"""Make the two small graphs by which flawsort computes with onnxruntime instead of NumPy.
+
+    pip install onnx
+    python tools/export_arithmetic.py
+
+Writes src/flawsort/backbones/half.onnx, a single Cast from float32 to float16 (NumPy's goes number
+by number, onnxruntime's uses the processor's instruction for it), and
+src/flawsort/engines/int8.onnx, a single product of whole numbers (NumPy has no fast one).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onnx import GraphProto, TensorProto, helper
+
+PACKAGE = Path(__file__).parents[1] / "src/flawsort"
+# Of flawsort.engines.int8: what stands for zero among its unsigned rows.
+ZERO_POINT = 64
+
+
+def half() -> GraphProto:
+    return helper.make_graph(
+        [helper.make_node("Cast", ["single"], ["half"], to=TensorProto.FLOAT16)],
+        "half",
+        [helper.make_tensor_value_info("single", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("half", TensorProto.FLOAT16, None)],
+    )
+
+
+def int8() -> GraphProto:
+    return helper.make_graph(
+        [helper.make_node("MatMulInteger", ["rows", "columns", "zero"], ["products"])],
+        "int8",
+        [
+            helper.make_tensor_value_info("rows", TensorProto.UINT8, ["n", "dim"]),
+            helper.make_tensor_value_info("columns", TensorProto.INT8, ["dim", "m"]),
+        ],
+        [helper.make_tensor_value_info("products", TensorProto.INT32, ["n", "m"])],
+        [helper.make_tensor("zero", TensorProto.UINT8, [], [ZERO_POINT])],
+    )
+
+
+def main() -> None:
+    for path, graph in (("backbones/half.onnx", half()), ("engines/int8.onnx", int8())):
+        opsets = [helper.make_opsetid("", 13)]
+        model = helper.make_model(
+            graph, opset_imports=opsets, ir_version=8, producer_name="flawsort"
+        )
+        output = PACKAGE / path
+        output.write_bytes(model.SerializeToString(deterministic=True))
+        print(f"{path}: {output.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
