@@ -7,7 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flawsort.datasets import EXCLUDED_LABELS, LabelledSet, load_datasets, read_truth
+from flawsort.datasets import (
+    EXCLUDED_LABELS,
+    LabelledSet,
+    find_datasets,
+    load_datasets,
+    read_truth,
+)
 from flawsort.errors import InputError
 from flawsort.files import array_images, find_images
 
@@ -79,6 +85,26 @@ def test_folder_of_categories(tmp_path: Path) -> None:
         category(tmp_path / name)
     fill(tmp_path, "readme.txt", ".git/test/x/1.png")
     assert [found.name for found in load_datasets(tmp_path)] == ["bottle", "screw"]
+
+
+def test_sets_are_found_by_their_folders_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError("opened")
+
+    category(tmp_path / "mvtec" / "bottle")
+    tiles(tmp_path / "mt", listed=("f1.jpg",))
+    fill(tmp_path / "mine", "crack/1.png", "dent/1.png")
+    for name in ("open", "read_bytes", "read_text"):
+        monkeypatch.setattr(Path, name, refuse)
+    expected = (("mvtec", "bottle", "category"), ("mt", "mt", "tiles"), ("mine", "mine", "folders"))
+    for folder, name, layout in expected:
+        (found,) = find_datasets(tmp_path / folder)
+        assert (found.name, found.layout) == (name, layout)
+    assert find_datasets(tmp_path / "mvtec/bottle") == find_datasets(tmp_path / "mvtec")
+    with pytest.raises(AssertionError, match="opened"):
+        load_datasets(tmp_path / "mine")  # or nothing was guarded here
 
 
 def test_magnetic_tiles(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist, squareform
 from sklearn.metrics import adjusted_rand_score, f1_score, normalized_mutual_info_score
 
+import flawsort.files as files_module
 import flawsort.paper.products as products_module
 from flawsort.backbones import load_backbone
+from flawsort.engines import CpuEngine
 from flawsort.errors import FlawsortError, InputError, OptionError
 from flawsort.images import View
 from flawsort.paper.jobs import Job, run_job
-from flawsort.paper.methods import ROWS, Focus, represent, represent_subsets
+from flawsort.paper.methods import ROWS, Focus, Representation, represent, represent_subsets
 from flawsort.paper.products import Products
 from flawsort.paper.protocol import find_tasks, missing_from, subset_rows
 from flawsort.paper.render import as_csv, as_json, as_latex, as_text
@@ -417,8 +420,9 @@ class TestRunning:
         def refuse(*args: object, **options: object) -> None:
             raise AssertionError("computed again")
 
-        for name in ("embed", "fold_peers"):
+        for name in ("embed", "NormalReference"):
             monkeypatch.setattr(products_module, name, refuse)
+        monkeypatch.setattr(CpuEngine, "fold_peers", refuse)
         (again,) = run_paper(["main"], chosen)
         assert again.text == first.text
         assert again.filled[0].figures == first.filled[0].figures
@@ -427,13 +431,10 @@ class TestRunning:
         self, sets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         chosen = setting(sets[:1], tmp_path)
-        stops: list[str] = []
 
         def stop(stage: str, done: int, total: int) -> None:
-            if stage == "table main":
-                stops.append(stage)
-                if len(stops) == 6:
-                    raise KeyboardInterrupt
+            if stage.startswith("table main") and done == 6:
+                raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             run_paper(["main"], chosen, progress=stop)
@@ -450,6 +451,119 @@ class TestRunning:
         (whole,) = run_paper(["main"], setting(sets[:1], tmp_path / "other"))
         assert computed == ["bottle", "leather"]
         assert done.filled[0].cells == whole.filled[0].cells
+
+    def test_progress_counts_sets_rows_and_seeds(
+        self, products: list[Products], tmp_path: Path
+    ) -> None:
+        told: list[tuple[str, int, int]] = []
+        backbone = products[0].backbone
+        fresh = [Products(one.task, backbone, tmp_path) for one in products[:2]]
+        table = replace(
+            TABLES["poolings"],
+            rows=lambda options: [
+                ("max", Job(method="max", measure="subsets", n_seeds=3)),
+                ("average", Job(method="average")),
+                ("wa-semi 0.5", Job(method="wa-semi", share=0.5)),
+            ],
+        )
+        for _ in range(2):
+            fill(table, fresh, FEW, progress=lambda *one: told.append(one))
+        name = "table poolings"
+        first = [(stage, done) for stage, done, _ in told[:13]]
+        assert first == [
+            (f"{name} (bottle, max)", 0),
+            (f"{name} (bottle, max, seed 1 of 3)", 1),
+            (f"{name} (bottle, max, seed 2 of 3)", 2),
+            (f"{name} (bottle, max, seed 3 of 3)", 3),
+            (f"{name} (bottle, max)", 3),
+            (f"{name} (bottle, average)", 3),
+            (f"{name} (bottle, average)", 4),
+            (f"{name} (bottle, wa-semi 0.5)", 4),
+            (f"{name} (bottle, wa-semi 0.5, seed 1 of 3)", 5),
+            (f"{name} (bottle, wa-semi 0.5, seed 2 of 3)", 6),
+            (f"{name} (bottle, wa-semi 0.5, seed 3 of 3)", 7),
+            (f"{name} (bottle, wa-semi 0.5)", 7),
+            (f"{name} (leather, max)", 7),
+        ]
+        assert {total for _, _, total in told} == {14}
+        # The second time everything is there: a row is one leap.
+        again = [(stage, done) for stage, done, _ in told[24:]]
+        assert again[:3] == [
+            (f"{name} (bottle, max)", 0),
+            (f"{name} (bottle, max)", 3),
+            (f"{name} (bottle, average)", 3),
+        ]
+        assert again[-1] == (f"{name} (leather, wa-semi 0.5)", 14)
+
+    def test_what_is_skipped_counts_as_done(self, products: list[Products], tmp_path: Path) -> None:
+        folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
+        for path in (folder / "bottle" / "train" / "good").iterdir():
+            path.unlink()
+        (task,) = find_tasks([folder])
+        bare = Products(task, products[0].backbone, tmp_path)
+        told: list[tuple[str, int, int]] = []
+        fill(TABLES["labelled-normals"], [bare], FEW, progress=lambda *one: told.append(one))
+        assert told[-1] == ("table labelled-normals (bottle, wa-semi 1)", 20, 20)
+
+    @pytest.mark.parametrize(
+        "job",
+        [
+            Job(method="wa", measure="subsets", n_seeds=5),
+            Job(method="max-hausdorff", measure="subsets", n_seeds=5, clusterer="spectral"),
+            Job(method="wa-semi", share=0.5),
+        ],
+        ids=["weights", "distances", "normals"],
+    )
+    @pytest.mark.parametrize("damage", [None, b"", b'[{"nmi": 0.', b"{}", b'[{"nmi": 1.0}]'])
+    def test_an_interrupted_row_goes_on_at_its_seed(
+        self,
+        products: list[Products],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        job: Job,
+        damage: bytes | None,
+    ) -> None:
+        task, backbone = products[0].task, products[0].backbone
+        whole = run_job(Products(task, backbone, tmp_path / "whole"), job)
+        clustered: list[str] = []
+        labels = Representation.labels
+
+        def count(self: Representation, k: int, clusterer: str = "ward", seed: int = 0) -> Any:
+            clustered.append(clusterer)
+            return labels(self, k, clusterer, seed)
+
+        monkeypatch.setattr(Representation, "labels", count)
+
+        def stop(done: int) -> None:
+            if done == 2:
+                raise KeyboardInterrupt
+
+        chosen = Products(task, backbone, tmp_path / "parts")
+        with pytest.raises(KeyboardInterrupt):
+            run_job(chosen, job, drawn=stop)
+        (part,) = (chosen.folder / "figures").iterdir()
+        assert part.name == f"{job.key()}.part"
+        if damage is not None:
+            part.write_bytes(damage)
+        clustered.clear()
+        told: list[int] = []
+        assert run_job(chosen, job, drawn=told.append) == whole
+        there = 2 if damage is None else 0
+        assert clustered == [job.clusterer] * (job.n_draws - there)
+        assert told == list(range(2 if there else 1, job.n_draws + 1))
+        assert [path.name for path in (chosen.folder / "figures").iterdir()] == [
+            f"{job.key()}.json"
+        ]
+
+    def test_seeds_of_another_count_are_no_part(
+        self, products: list[Products], tmp_path: Path
+    ) -> None:
+        chosen = Products(products[0].task, products[0].backbone, tmp_path)
+        told: list[int] = []
+        few, many = (Job(method="average", measure="subsets", n_seeds=n) for n in (2, 4))
+        assert len(run_job(chosen, few)["nmi"]) == 2  # type: ignore[arg-type]
+        assert len(run_job(chosen, many, drawn=told.append)["nmi"]) == 4  # type: ignore[arg-type]
+        assert told == [1, 2, 3, 4]
 
     def test_damaged_files_are_computed_again(
         self, sets: tuple[Path, Path], tmp_path: Path
@@ -608,6 +722,34 @@ class TestRunning:
         assert list(found.filled[0].n_images) == ["leather"]
         with pytest.raises(OptionError, match=r"among bottle, leather, mtd. Got tile"):
             run_paper(["main"], setting(sets, tmp_path, only=("tile",)))
+
+    def test_files_of_sets_left_out_are_never_opened(
+        self, sets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = make_mvtec(tmp_path / "mvtec")
+        (folder / "bottle" / "test" / "hole" / "000.png").write_bytes(b"")  # refused if looked at
+        opened: list[Path] = []
+        hashed = files_module.digest_of
+
+        def note(path: Path) -> tuple[str, str]:
+            opened.append(path)
+            return hashed(path)
+
+        for module in (files_module, products_module):
+            monkeypatch.setattr(module, "digest_of", note)
+        data = (folder, sets[1])
+        with pytest.raises(OptionError, match=r"^--only must name sets among bottle, leather, mtd"):
+            find_tasks(data, only=("leather", "tile"))
+        assert opened == []
+        for only, home in (("leather", folder / "leather"), ("mtd", sets[1])):
+            chosen = setting(data, tmp_path / "results", only=(only,))
+            (found,) = run_paper(["main"], chosen)
+            assert list(found.filled[0].n_images) == [only]
+            assert opened
+            assert all(path.is_relative_to(home) for path in opened)
+            opened.clear()
+        with pytest.raises(InputError, match=r"hole/000.png"):
+            find_tasks(data, only=("bottle",))
 
     @pytest.mark.parametrize(
         ("names", "others", "message"),

@@ -20,12 +20,13 @@ from PIL import Image
 from bags import naive_nearest, unit_vectors
 from flawsort.backbones import load_backbone
 from flawsort.errors import FlawsortError, InputError, OptionError
-from flawsort.paper import figures, pictures
+from flawsort.paper import figures, pictures, sheet
 from flawsort.paper.figures import FIGURES, draw, draw_attention, draw_clusters
 from flawsort.paper.methods import Focus, represent, scores_of
-from flawsort.paper.pictures import hausdorff_picks, heat_of, set_name, type_name
+from flawsort.paper.pictures import hausdorff_picks, heat_of
 from flawsort.paper.products import Products
 from flawsort.paper.protocol import find_tasks
+from flawsort.paper.sheet import set_name, type_name
 from flawsort.paper.tables import FOUR, TABLES, Cell, Filled, Options
 from flawsort.records import Bags
 from flawsort.weights import score_spread
@@ -86,7 +87,7 @@ def n_panels(path: Path) -> int:
 @pytest.fixture(autouse=True)
 def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     """PNG files in few pixels, which take less time."""
-    monkeypatch.setattr(pictures, "DPI", 50)
+    monkeypatch.setattr(sheet, "DPI", 50)
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ class TestFiles:
         part = filled(name)
         paths = draw(name, [part], tmp_path / "a" / "b")
         assert paths == [tmp_path / "a" / "b" / f"{name}.{kind}" for kind in ("svg", "png")]
-        names = [*pictures._STYLE, "font.family"]
+        names = [*sheet._STYLE, "font.family"]
         before = [matplotlib.rcParams[one] for one in names]
         with matplotlib.rc_context(
             {"font.size": 20, "svg.fonttype": "path", "figure.facecolor": "red"}
@@ -122,7 +123,7 @@ class TestFiles:
         with Image.open(paths[1]) as picture:
             assert picture.info["Title"] == FIGURES[name]
             assert "Software" not in picture.info
-            assert min(picture.size) > 1.5 * pictures.DPI
+            assert min(picture.size) > 1.5 * sheet.DPI
 
     def test_every_figure_is_listed(self) -> None:
         assert tuple(FIGURES) == (*DRAWN, "attention", "clusters")
@@ -288,7 +289,7 @@ class TestBars:
         first, second = seen[0].axes
         assert [axes.get_title() for axes in (first, second)] == ["resnet50", "vit_base"]
         names = [label.get_text().replace("\n", " ") for label in first.get_yticklabels()]
-        assert names == [pictures.METHODS[row] for row in rows]
+        assert names == [sheet.METHODS[row] for row in rows]
         assert (len(first.patches), len(second.patches)) == (12, 11)
         for axes, lacking in ((first, ""), (second, "texture")):
             for at, row in enumerate(rows):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flawsort.records import Progress
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 # Without a terminal, a line of progress every so many seconds.
 PLAIN_INTERVAL = 5.0
@@ -68,7 +68,10 @@ def never_fail_on_odd_characters() -> None:
 
 @contextmanager
 def showing_progress(quiet: bool) -> Iterator[Progress | None]:
-    """A progress callback: a live bar on a terminal, plain lines elsewhere, none if quiet."""
+    """A progress callback: a live bar on a terminal, plain lines elsewhere, none if quiet.
+
+    Brackets at the end of a stage's name say where it is; another place is no other stage.
+    """
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -88,12 +91,15 @@ class _PlainLines:
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if stage != self._stage:
-            self._stage, self._start, self._first = stage, now, done
+        name = _name_and_place(stage)[0]
+        if name != self._stage:
+            self._stage, self._start, self._first = name, now, done
         elif done == self._shown or (done < total and now - self._last < PLAIN_INTERVAL):
             return
         self._last, self._shown = now, done
-        sys.stderr.write(f"{stage}: {done:,} of {total:,}{self._pace(now, done, total)}\n")
+        sys.stderr.write(
+            f"{stage.translate(_CONTROLS)}: {done:,} of {total:,}{self._pace(now, done, total)}\n"
+        )
         sys.stderr.flush()
 
     def _pace(self, now: float, done: int, total: int) -> str:
@@ -110,8 +116,18 @@ def _live_bars() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
+    from rich.text import Text
 
-    bars = Bars(
+    place = ""
+
+    class BarsAndPlace(Bars):
+        # On a line of its own: beside the bars it would leave no room for the numbers.
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield from super().get_renderables()
+            if place:
+                yield Text(place, no_wrap=True, overflow="ellipsis")
+
+    bars = BarsAndPlace(
         TextColumn("{task.description:<18}"),
         BarColumn(bar_width=32),
         MofNCompleteColumn(),
@@ -122,18 +138,27 @@ def _live_bars() -> Iterator[Progress]:
     tasks: dict[str, Any] = {}
 
     def show(stage: str, done: int, total: int) -> None:
-        if stage not in tasks:
+        nonlocal place
+        name, where = _name_and_place(stage)
+        if where:  # a stage without one is inside of the one that said where it is
+            place = where if done < total else ""
+        if name not in tasks:
             # What is there from the start came from the cache and says nothing of the pace.
-            tasks[stage] = bars.add_task(stage, total=total, completed=done, rate="")
+            tasks[name] = bars.add_task(name, total=total, completed=done, rate="")
             return
-        task = bars.tasks[bars.task_ids.index(tasks[stage])]
+        task = bars.tasks[bars.task_ids.index(tasks[name])]
         speed = task.finished_speed or task.speed
-        bars.update(
-            tasks[stage], completed=done, total=total, rate=f"{speed:,.1f}/s" if speed else ""
-        )
+        rate = f"{speed:,.1f}/s" if speed else ""
+        bars.update(tasks[name], completed=done, total=total, rate=rate)
 
     with bars:
         yield show
+
+
+def _name_and_place(stage: str) -> tuple[str, str]:
+    """ "table main (bottle, wa)" is "table main" at "bottle, wa"."""
+    name, _, place = stage.partition(" (")
+    return name, place.removesuffix(")").translate(_CONTROLS)
 
 
 def _clock(seconds: float) -> str:

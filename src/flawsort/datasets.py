@@ -13,11 +13,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from flawsort.errors import InputError
 from flawsort.files import IMAGE_SUFFIXES, find_images, shown
 from flawsort.records import ImageSet, SetAside
+
+Layout: TypeAlias = Literal["category", "tiles", "folders"]
 
 # The paper clusters images of these types with the others and leaves them out of the metrics:
 # each shows several flaws at once, so no single group is right for it.
@@ -52,7 +54,7 @@ class LabelledSet:
     labels: tuple[str, ...]
     masks: tuple[Path | None, ...]
     normals: ImageSet | None
-    layout: Literal["category", "tiles", "folders"] = "folders"
+    layout: Layout = "folders"
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.labels) == len(self.masks):
@@ -62,27 +64,53 @@ class LabelledSet:
             )
 
 
+@dataclass(frozen=True)
+class FoundSet:
+    """A labelled set that is known by the names of its folders, before any file is opened."""
+
+    name: str
+    folder: Path
+    layout: Layout
+
+
+def find_datasets(path: Path) -> list[FoundSet]:
+    """The labelled sets in a folder, as `load_datasets` knows them; no file is opened."""
+    if not path.is_dir():
+        raise InputError(
+            f"'{shown(path)}' is not a folder. Datasets are folders: {_KNOWN_LAYOUTS}."
+        )
+    if _is_category(path):
+        return [_found(path, "category")]
+    folders = _subfolders(path)
+    categories = [folder for folder in folders if _is_category(folder)]
+    if categories:
+        return [_found(folder, "category") for folder in categories]
+    if any(
+        folder.name.startswith(_TILE_PREFIX) and (folder / "Imgs").is_dir() for folder in folders
+    ):
+        return [_found(path, "tiles")]
+    return [_found(path, "folders")]
+
+
+def load_dataset(found: FoundSet, *, split_seed: int = 0) -> LabelledSet:
+    """The images of a set with their labels.
+
+    split_seed: draws which of the good magnetic tiles are normals, where no list names them.
+    """
+    if found.layout == "category":
+        return _load_category(found)
+    if found.layout == "tiles":
+        return _load_tiles(found, split_seed)
+    return _load_folders(found)
+
+
 def load_datasets(path: Path, *, split_seed: int = 0) -> list[LabelledSet]:
     """The labelled sets in a folder, sorted by name: several for a folder of MVTec categories.
 
     Knows an MVTec AD category, a folder of them, magnetic tiles, and one folder for each label.
     split_seed: draws which of the good magnetic tiles are normals, where no list names them.
     """
-    if not path.is_dir():
-        raise InputError(
-            f"'{shown(path)}' is not a folder. Datasets are folders: {_KNOWN_LAYOUTS}."
-        )
-    if _is_category(path):
-        return [_load_category(path)]
-    folders = _subfolders(path)
-    categories = [folder for folder in folders if _is_category(folder)]
-    if categories:
-        return [_load_category(folder) for folder in categories]
-    if any(
-        folder.name.startswith(_TILE_PREFIX) and (folder / "Imgs").is_dir() for folder in folders
-    ):
-        return [_load_tiles(path, split_seed)]
-    return [_load_folders(path)]
+    return [load_dataset(found, split_seed=split_seed) for found in find_datasets(path)]
 
 
 def read_truth(truth: Path, images: ImageSet) -> tuple[str | None, ...]:
@@ -123,17 +151,22 @@ def _subfolders(path: Path) -> list[Path]:
     )
 
 
-def _load_category(path: Path) -> LabelledSet:
+def _found(folder: Path, layout: Layout) -> FoundSet:
+    return FoundSet(shown(Path(os.path.abspath(folder)).name), folder, layout)
+
+
+def _load_category(found: FoundSet) -> LabelledSet:
+    path = found.folder
     images = _below_a_folder(find_images(path / "test"))
     masks = tuple(_category_mask(path / "ground_truth", name) for name in images.names)
     good = path / "train" / "good"
     normals = None
     if any(entry.suffix.lower() in IMAGE_SUFFIXES for entry in good.rglob("*")):
         # Found from train/, so that the names carry the label as those of the images do.
-        found = find_images(path / "train", glob="good/*")
-        normals = found if len(found) else None
+        good_ones = find_images(path / "train", glob="good/*")
+        normals = good_ones if len(good_ones) else None
     labels = tuple(_first_folder(name) for name in images.names)
-    return LabelledSet(_set_name(path), images, labels, masks, normals, "category")
+    return LabelledSet(found.name, images, labels, masks, normals, found.layout)
 
 
 def _category_mask(folder: Path, name: str) -> Path | None:
@@ -146,23 +179,24 @@ def _category_mask(folder: Path, name: str) -> Path | None:
     return None
 
 
-def _load_tiles(path: Path, split_seed: int) -> LabelledSet:
+def _load_tiles(found: FoundSet, split_seed: int) -> LabelledSet:
+    path = found.folder
     # The .png beside each .jpg is its mask, not an image.
-    found = find_images(path, glob=_TILE_GLOB)
-    chosen = _normal_tiles(path, found.names, split_seed)
-    normal = [i for i, name in enumerate(found.names) if name in chosen]
-    images = found.take([i for i, name in enumerate(found.names) if name not in chosen])
+    tiles = find_images(path, glob=_TILE_GLOB)
+    chosen = _normal_tiles(path, tiles.names, split_seed)
+    normal = [i for i, name in enumerate(tiles.names) if name in chosen]
+    images = tiles.take([i for i, name in enumerate(tiles.names) if name not in chosen])
     masks = []
     for name in images.names:
         mask = path / PurePosixPath(name).with_suffix(".png")
         masks.append(mask if mask.is_file() else None)
     return LabelledSet(
-        _set_name(path),
+        found.name,
         images,
         tuple(_first_folder(name).removeprefix(_TILE_PREFIX) for name in images.names),
         tuple(masks),
-        found.take(normal) if normal else None,
-        "tiles",
+        tiles.take(normal) if normal else None,
+        found.layout,
     )
 
 
@@ -183,15 +217,15 @@ def _normal_tiles(path: Path, names: Sequence[str], seed: int) -> set[str]:
     return chosen
 
 
-def _load_folders(path: Path) -> LabelledSet:
-    images = _below_a_folder(find_images(path))
+def _load_folders(found: FoundSet) -> LabelledSet:
+    images = _below_a_folder(find_images(found.folder))
     labels = tuple(_first_folder(name) for name in images.names)
     if len(set(labels)) < 2:
         raise InputError(
-            f"'{shown(path)}' has no labels: {len(set(labels))} of its folders have images. "
-            f"Known layouts: {_KNOWN_LAYOUTS}."
+            f"'{shown(found.folder)}' has no labels: {len(set(labels))} of its folders have "
+            f"images. Known layouts: {_KNOWN_LAYOUTS}."
         )
-    return LabelledSet(_set_name(path), images, labels, (None,) * len(images), None)
+    return LabelledSet(found.name, images, labels, (None,) * len(images), None, found.layout)
 
 
 def _below_a_folder(images: ImageSet) -> ImageSet:
@@ -201,10 +235,6 @@ def _below_a_folder(images: ImageSet) -> ImageSet:
 
 def _first_folder(name: str) -> str:
     return name.partition("/")[0]
-
-
-def _set_name(path: Path) -> str:
-    return shown(Path(os.path.abspath(path)).name)
 
 
 def _truth_of_folder(truth: Path, images: ImageSet) -> tuple[tuple[str | None, ...], int]:

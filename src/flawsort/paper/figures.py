@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flawsort.errors import InputError, OptionError
-from flawsort.paper.pictures import (
+from flawsort.paper.pictures import draw_attention, draw_clusters
+from flawsort.paper.sheet import (
     GROUP_NAMES,
     INK,
     METHODS,
-    draw_attention,
-    draw_clusters,
     house_style,
     printable,
     set_name,

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -57,6 +59,13 @@ class Job:
     n_seeds: int = 0
     share: float = 1.0
 
+    @property
+    def n_draws(self) -> int:
+        """How many random subsets, or parts of the normals, it measures; 1 if it draws nothing."""
+        if self.measure == "subsets":
+            return self.n_seeds
+        return NORMAL_DRAWS if self.share < 1 else 1
+
     def key(self) -> str:
         """A name for its file: all that decides the result besides set, backbone and search."""
         parts = [self.measure, self.method, self.clusterer]
@@ -90,21 +99,65 @@ class Job:
         return f"masks for {bare} of its flawed images" if bare else ""
 
 
-def run_job(products: Products, job: Job) -> Figures:
-    """The figures of a job, from its file if it was done before."""
+def run_job(products: Products, job: Job, *, drawn: Callable[[int], None] | None = None) -> Figures:
+    """The figures of a job, from its file if it was done before.
+
+    A job of several draws that was interrupted goes on after the last one that was done.
+    drawn: told how many of the job's draws are done, as they are.
+    """
     way = products.search if job.method == "wa-semi" else ""
     path = products.folder / "figures" / f"{job.key()}{way}.json"
+    part = path.with_suffix(".part")
+    kept = _read(path)
+    if isinstance(kept, dict):
+        return kept
+    found = _read_draws(part, job)
+    if found and drawn:
+        drawn(len(found))
+    for figures in _MEASURES[job.measure](products, job, len(found)):
+        found.append(figures)
+        if len(found) < job.n_draws:
+            _write(part, found)
+        if drawn:
+            drawn(len(found))
+    whole = _together(found, job)
+    _write(path, whole)
+    part.unlink(missing_ok=True)
+    return whole
+
+
+def _read(path: Path) -> Any:
+    """What a JSON file holds; None where it is missing or damaged, to be computed again."""
     try:
-        figures: Figures = json.loads(path.read_text("utf-8"))
-        return figures
+        return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
-        pass
-    figures = _MEASURES[job.measure](products, job)
+        return None
+
+
+def _read_draws(path: Path, job: Job) -> list[Figures]:
+    """The figures of the draws that were done before an interruption, in order."""
+    found = _read(path)
+    whole = isinstance(found, list) and all(
+        isinstance(one, dict) and set(one) == set(_AGREED) for one in found
+    )
+    return found if whole and len(found) < job.n_draws else []
+
+
+def _write(path: Path, content: Figures | list[Figures]) -> None:
+    """All of the file or nothing of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(figures) + "\n", "utf-8")
+    temporary.write_text(json.dumps(content) + "\n", "utf-8")
     temporary.replace(path)
-    return figures
+
+
+def _together(found: Sequence[Figures], job: Job) -> Figures:
+    """A list for each metric, one value a subset; the mean over the parts of the normals."""
+    if job.measure == "subsets":
+        return {name: [one[name] for one in found] for name in _AGREED}  # type: ignore[misc]
+    if len(found) == 1:
+        return found[0]
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
 
 
 def _agreement(task: Task, labels: Ints, rows: Sequence[int] | Ints | None = None) -> Figures:
@@ -115,16 +168,14 @@ def _agreement(task: Task, labels: Ints, rows: Sequence[int] | Ints | None = Non
     return {name: float(getattr(found, name)) for name in _AGREED}
 
 
-def _groups(products: Products, job: Job) -> Figures:
+def _groups(products: Products, job: Job, start: int) -> Iterator[Figures]:
     task = products.task
     if job.best:
-        return _best(products, job)
-    draws = NORMAL_DRAWS if job.share < 1 else 1
-    found = []
-    for seed in range(draws):
+        yield _best(products, job)
+        return
+    for seed in range(start, job.n_draws):
         shown = represent(products, job.method, job.focus, share=job.share, seed=seed)
-        found.append(_agreement(task, shown.labels(task.n_classes, job.clusterer)))
-    return _mean(found)
+        yield _agreement(task, shown.labels(task.n_classes, job.clusterer))
 
 
 def _best(products: Products, job: Job) -> Figures:
@@ -139,19 +190,18 @@ def _best(products: Products, job: Job) -> Figures:
     return best
 
 
-def _subsets(products: Products, job: Job) -> Figures:
-    """A list for each metric, one value a subset; k is the true number of types in the subset."""
+def _subsets(products: Products, job: Job, start: int) -> Iterator[Figures]:
+    """Of each random subset; k is the true number of types in it."""
     task = products.task
-    found = []
-    for rows, shown in represent_subsets(products, job.method, job.focus, job.n_seeds):
+    subsets = represent_subsets(products, job.method, job.focus, job.n_seeds)
+    for rows, shown in islice(subsets, start, None):
         k = len({task.truth[row] for row in rows} - {None})
-        found.append(_agreement(task, shown.labels(k, job.clusterer), rows))
-    return {name: [float(one[name]) for one in found] for name in _AGREED}  # type: ignore[arg-type]
+        yield _agreement(task, shown.labels(k, job.clusterer), rows)
 
 
-def _purity(products: Products, job: Job) -> Figures:
+def _purity(products: Products, job: Job, start: int) -> Iterator[Figures]:
     curve = purity_curve(products.task.truth, represent(products, job.method, job.focus).linkage())
-    return {
+    yield {
         "mauc": area_under_purity(curve),
         "r90": reduction_at(curve, 0.9),
         "r95": reduction_at(curve, 0.95),
@@ -160,24 +210,21 @@ def _purity(products: Products, job: Job) -> Figures:
     }
 
 
-def _localisation(products: Products, job: Job) -> Figures:
+def _localisation(products: Products, job: Job, start: int) -> Iterator[Figures]:
     """Pixel-level AUROC of the scores, and of the weights, which sum to 1 in each image."""
     sides = (PIXEL_SIDE, PIXEL_SIDE)
     masks = [None if mask is None else mask >= 0.5 for mask in products.masks(sides)]
     scores = scores_of(products, job.method)
     weights = job.focus.weigh(scores, score_spread(scores))
     grid = products.bags.grid
-    return {
+    yield {
         "pixel-auroc": pixel_auroc(scores, grid, masks, side=PIXEL_SIDE),
         "pixel-auroc-weights": pixel_auroc(weights, grid, masks, side=PIXEL_SIDE),
     }
 
 
-def _mean(found: Sequence[Figures]) -> Figures:
-    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
-
-
-_MEASURES: dict[str, Callable[[Products, Job], Figures]] = {
+# The figures of each draw of a job, from the draw at `start` on.
+_MEASURES: dict[str, Callable[[Products, Job, int], Iterator[Figures]]] = {
     "groups": _groups,
     "subsets": _subsets,
     "purity": _purity,

@@ -1,12 +1,9 @@
-"""The figures of images, and the sheet that every figure of the paper is drawn on."""
+"""The figures of images: where the weights are, and what is in the clusters."""
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +17,7 @@ from flawsort.heatmaps import OPACITY, colour_table
 from flawsort.nearest import nearest_in_bank
 from flawsort.paper.methods import Focus, represent, scores_of
 from flawsort.paper.products import Products
-from flawsort.paper.protocol import OBJECTS, TEXTURES
+from flawsort.paper.sheet import FAINT, METHODS, house_style, set_name, type_name, write
 from flawsort.records import Bags, Floats, Ints
 from flawsort.weights import mask_weights, score_spread
 
@@ -28,29 +25,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The rows of the tables and the groups of sets, in words.
-METHODS = {
-    "average": "Average",
-    "holistic": "Whole image",
-    "max-hausdorff": "Maximum Hausdorff",
-    "wa": "Weighted average, unsupervised",
-    "wa-semi": "Weighted average, semi-supervised",
-}
-GROUP_NAMES = {
-    "object": "Objects",
-    "texture": "Textures",
-    "mtd": "Magnetic tiles",
-    "other": "Other sets",
-}
-INK = "#333333"
-FAINT = "#777777"
 MARK = "#ffe119"
 # Red and orange look alike to some people, so the frames differ in their lines too.
 OTHER_TYPE: dict[str, Any] = {"edgecolor": "#c1121f", "linestyle": "solid"}
 SEVERAL_KINDS: dict[str, Any] = {"edgecolor": "#f08c00", "linestyle": (0, (2.5, 1.5))}
 # The other images, nearest first, whose picks in the maximum Hausdorff distance are shown.
 NEAREST_SHOWN = 10
-DPI = 160
 # Pixels of a picture's longer side.
 LARGE, SMALL = 256, 128
 
@@ -60,36 +40,6 @@ _READING = (
     "Each column of weights has one scale of colours for all its images: multiples of an equal "
     "share, by the logarithm."
 )
-_STYLE: dict[Any, Any] = {
-    "font.size": 8.0,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8.0,
-    "legend.fontsize": 8.0,
-    "legend.frameon": False,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": "#999999",
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "xtick.color": "#999999",
-    "ytick.color": "#999999",
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.4,
-    # Words stay words, to be searched and read aloud; a folder's name is never a formula.
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    # Names of parts of an SVG file are random without it.
-    "svg.hashsalt": "flawsort",
-}
 
 
 def draw_attention(products: Products, folder: Path, *, rows: int = 6, focus: Focus) -> list[Path]:
@@ -143,63 +93,6 @@ def draw_clusters(
         )
         figure = _clusters(products, clusters, per_cluster, title)
         return write(figure, folder, f"clusters-{task.name}", title)
-
-
-def set_name(name: str) -> str:
-    """A set's name in words; the name of a folder that is not the paper's stays as it is."""
-    if name in (*OBJECTS, *TEXTURES):
-        return name.replace("_", " ").capitalize()
-    return printable(GROUP_NAMES.get(name, name))
-
-
-def type_name(name: str) -> str:
-    """A type's name in words, cut short where it would not fit."""
-    words = printable(name).replace("_", " ")
-    return words if len(words) <= 24 else f"{words[:23]}…"
-
-
-def printable(name: str) -> str:
-    """A folder's name without the characters that XML, and so an SVG file, forbids."""
-    return "".join(letter if letter.isprintable() else "?" for letter in name)
-
-
-@contextmanager
-def house_style() -> Iterator[None]:
-    """Compute, draw and write inside of this: first it makes sure that matplotlib is there.
-
-    Calm, and the same everywhere, whatever a person's own style.
-    """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise OptionError(
-            'Figures need matplotlib, which is not installed: pip install "flawsort[paper]".'
-        ) from error
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        # A name in letters that the font lacks is right in the SVG file and boxes in the PNG file.
-        warnings.filterwarnings(
-            "ignore", r"Glyph \d+ .* missing from|Matplotlib currently does not"
-        )
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
-
-
-def write(figure: Figure, folder: Path, stem: str, title: str) -> list[Path]:
-    """The figure as SVG and as PNG; the same bytes each time."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    kinds: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("svg", "svg", {"Date": None, "Title": title}),
-        ("png", "agg", {"Software": None, "Title": title}),
-    )
-    for suffix, backend, metadata in kinds:
-        stream = io.BytesIO()
-        figure.savefig(stream, format=suffix, backend=backend, dpi=DPI, metadata=metadata)
-        path = folder / f"{stem}.{suffix}"
-        path.write_bytes(stream.getvalue())
-        written.append(path)
-    return written
 
 
 def hausdorff_picks(bags: Bags, image: int, others: Sequence[int] | Ints) -> list[int]:

@@ -20,15 +20,22 @@ from numpy.typing import NDArray
 from flawsort import cache
 from flawsort.backbones import Backbone
 from flawsort.cache import BagCache
-from flawsort.distances import DirectedMinima, mean_distances
 from flawsort.embed import cache_setting, embed
+from flawsort.engines import CpuEngine, Engine
 from flawsort.errors import InputError
 from flawsort.files import digest_of, shown
 from flawsort.images import View, measure_window, thumbnail
-from flawsort.nearest import MaxOverPeers, MeanOverPeers, MinOverPeers, Several, fold_peers
 from flawsort.paper.protocol import Task, subset_rows
-from flawsort.records import Bags, Bools, Floats, ImageSet, Progress
+from flawsort.records import Bags, Bools, Floats, ImageSet, Ints, Progress
 from flawsort.references import NormalReference
+from flawsort.statistics import (
+    DirectedMinima,
+    MaxOverPeers,
+    MeanOverPeers,
+    MinOverPeers,
+    Several,
+    Tensor,
+)
 
 # Bump when what is stored changes its meaning.
 FORMAT = 1
@@ -59,13 +66,16 @@ class Products:
         *,
         view: View | None = None,
         exact: bool | None = None,
+        engine: Engine | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """folder: where to keep what was computed. exact: of the search among normals."""
+        """folder: where to keep what was computed. exact: of the search among normals. engine:
+        where patches are compared; None for the CPU in float32."""
         self.task = task
         self.backbone = backbone
         self.view = _windowed(view or View(), task)
         self._exact = exact
+        self._engine = engine or CpuEngine()
         self.search = {None: "", True: "-exact", False: "-lists"}[exact]
         self._progress = progress
         self._bags_folder = folder / "bags"
@@ -118,7 +128,7 @@ class Products:
         def compute() -> dict[str, Floats]:
             mean = MeanOverPeers(len(self.bags), self.bags.n_patches)
             everybody = np.arange(len(self.bags))
-            fold_peers(
+            self._engine.fold_peers(
                 self.bags.patches,
                 everybody,
                 mean,
@@ -139,7 +149,7 @@ class Products:
             order = np.random.default_rng(seed).permutation(len(self.normals))
             count = max(1, round(share * len(order)))
             chosen = self.normals.take(np.sort(order[:count])) if share < 1 else self.normals
-            reference = NormalReference.from_bags(chosen, exact=self._exact)
+            reference = NormalReference.from_bags(chosen, exact=self._exact, engine=self._engine)
             return {"scores": reference.compare(self.bags, progress=self._progress).scores}
 
         part = f"-{share:g}-{seed}" if share < 1 else ""
@@ -149,7 +159,7 @@ class Products:
         """(n_images, n_images): the "mean-mean" variant, which takes a sweep of its own."""
 
         def compute() -> dict[str, Floats]:
-            return {"distances": mean_distances(self.bags, progress=self._progress)}
+            return {"distances": self._engine.mean_distances(self.bags, progress=self._progress)}
 
         return self._kept("mean-distances", compute)["distances"]
 
@@ -165,7 +175,7 @@ class Products:
             for seed in range(n_seeds):
                 members[seed, subset_rows(n, seed)] = True
             sums = _SubsetMeans(members, self.bags.n_patches)
-            fold_peers(self.bags.patches, np.arange(n), sums, progress=self._progress)
+            self._engine.fold_peers(self.bags.patches, np.arange(n), sums, progress=self._progress)
             return {"scores": sums.result()}
 
         return self._kept(f"subsets-{n_seeds}", compute)["scores"]
@@ -198,7 +208,8 @@ class Products:
         mean, most, least = MeanOverPeers(*shape), MaxOverPeers(*shape), MinOverPeers(*shape)
         minima = DirectedMinima(len(self.bags), self.bags.valid)
         statistic = Several([mean, most, least, minima])
-        fold_peers(self.bags.patches, np.arange(len(self.bags)), statistic, progress=self._progress)
+        everybody = np.arange(len(self.bags))
+        self._engine.fold_peers(self.bags.patches, everybody, statistic, progress=self._progress)
         return {
             "mean": mean.result(),
             "most": most.result(),
@@ -265,6 +276,12 @@ class _SubsetMeans:
 
     def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
         self._sums[self._members[:, peer], image] += distances
+
+    def add_many(self, images: Ints, peers: Ints, distances: Tensor, own: Tensor) -> None:
+        counted = own.new_tensor(self._members[:, peers]).to(distances.dtype)
+        others = distances.masked_fill(own[:, :, None], 0)
+        for row, one in zip(images, others, strict=True):
+            self._sums[:, row] = (counted @ one).cpu().numpy()
 
     def result(self) -> NDArray[np.float32]:
         # An image of a subset is not its own peer.

@@ -9,6 +9,7 @@ from typing import Any
 
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, find_network, load_backbone
 from flawsort.backbones.networks import LAST
+from flawsort.engines import choose_engine
 from flawsort.errors import BackboneError, FlawsortError, OptionError
 from flawsort.images import View
 from flawsort.paper.figures import FIGURES, draw, draw_attention, draw_clusters
@@ -107,8 +108,7 @@ def run_paper(
         raise OptionError(
             f"One file of weights fits one backbone. Got {len(setting.backbones)} backbones."
         )
-    tasks = find_tasks(setting.data, split_seed=setting.split_seed)
-    tasks = _chosen(tasks, setting.only)
+    tasks = find_tasks(setting.data, only=setting.only, split_seed=setting.split_seed)
     bench = _Bench(tasks, setting, progress)
     setting.output.mkdir(parents=True, exist_ok=True)
     outcomes = []
@@ -141,6 +141,7 @@ class _Bench:
                     setting.output,
                     view=setting.view,
                     exact=setting.exact,
+                    engine=choose_engine(setting.device, exact=True),
                     progress=self.progress,
                 )
                 for task in self.tasks
@@ -228,16 +229,6 @@ def _layer(backbone: str, table: Table) -> str:
     """A network's last layer, for the tables that are about it."""
     last = f"{backbone}{LAST}"
     return last if table.last_layer and find_network(last) is not None else backbone
-
-
-def _chosen(tasks: list[Task], only: Sequence[str]) -> list[Task]:
-    if not only:
-        return tasks
-    absent = [name for name in only if name not in {task.name for task in tasks}]
-    if absent:
-        there = ", ".join(task.name for task in tasks)
-        raise OptionError(f"--only must name sets among {there}. Got {', '.join(absent)}.")
-    return [task for task in tasks if task.name in only]
 
 
 def _written(path: Path, text: str) -> Path:
