@@ -15,18 +15,33 @@ from flawsort.cli import app
 from plates import MAIN, ROOT, run_code
 
 SOURCES = ROOT / "src" / "flawsort"
-HEAVY = ("torch", "timm", "matplotlib", "onnxruntime", "sklearn", "scipy", "PIL", "arro3", "jinja2")
+HEAVY = (
+    "torch",
+    "timm",
+    "matplotlib",
+    "onnxruntime",
+    "sklearn",
+    "scipy",
+    "PIL",
+    "arro3",
+    "jinja2",
+    "ray",
+    "pyarrow",
+    "fsspec",
+)
 COMMANDS = ("cluster", "assign", "evaluate", "report", "backbones", "paper", "demo")
 # A module imports only modules above it. Imports inside functions, which run later, are free.
 ORDER = (
-    "errors", "records", "threads", "files", "inputs", "raster", "images", "datasets",
+    "errors", "records", "remote", "threads", "raycluster", "files", "inputs", "asked",
+    "raster", "images", "datasets",
     "backbones.protocol", "backbones.catalogue", "backbones.networks", "backbones.onnx",
     "backbones.timm", "backbones.half", "backbones.patches", "backbones", "cache", "embed",
     "statistics", "nearest", "lists", "distances", "engines.protocol", "engines.int8",
     "engines.cpu", "engines.kernels", "engines.tensors", "engines", "references",
     "weights", "pooling", "baselines", "presets", "describe", "cluster",
-    "clusterers", "advice", "assign", "metrics", "heatmaps", "pipeline",
-    "runs", "summary", "storing", "report.payload", "report.page", "report", "demo",
+    "clusterers", "advice", "assign", "metrics", "heatmaps", "hierarchy",
+    "memory", "intake", "streaming", "partfiles", "fleet", "pipeline", "runs", "excerpt", "summary",
+    "storing", "report.payload", "report.page", "report", "demo",
     "paper", "paper.published", "paper.protocol", "paper.products", "paper.methods", "paper.jobs",
     "paper.catalogue", "paper.tables", "paper.render", "paper.sheet", "paper.pictures",
     "paper.figures", "paper.run",

@@ -150,6 +150,21 @@ def cluster(
         str | None,
         typer.Option(help="int8, float32, bfloat16, float16 or tf32; chosen by size if not said."),
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray to share the work out over a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster; one is started here if not said.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Workers of the Ray cluster; as many as fit if not said.")
+    ] = None,
+    parts: Annotated[
+        str | None, typer.Option(help="A folder or URL that all workers see, for what they finish.")
+    ] = None,
+    max_memory: Annotated[
+        str | None, typer.Option(help="Stay within so much, like 4GB; streamed if need be.")
+    ] = None,
     image_size: Annotated[
         int | None, typer.Option(help="Side of the backbone's input, a multiple of its step.")
     ] = None,
@@ -218,6 +233,11 @@ def cluster(
             "backbone_weights": backbone_weights,
             "device": device,
             "arithmetic": arithmetic,
+            "max_memory": max_memory,
+            "engine": engine,
+            "address": address,
+            "n_workers": workers,
+            "parts": parts,
             "image_size": image_size,
             "view": _view(fit, roi, tile, max_pixels),
             "cache": None if no_cache else (cache or "auto"),

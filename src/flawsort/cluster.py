@@ -32,11 +32,10 @@ def cut(merges: Floats, n_clusters: int) -> NDArray[np.int64]:
             f"n_clusters must be between 1 and {n} (the number of images). Got {n_clusters}."
         )
     parent = np.arange(2 * n - 1)
-    for step, (left, right) in enumerate(merges[: n - n_clusters, :2].astype(int)):
-        parent[[left, right]] = n + step
-    # Parents have larger numbers, so one pass from the top resolves every root.
-    for node in range(2 * n - 2, -1, -1):
-        parent[node] = parent[parent[node]]
+    made = n - n_clusters
+    parent[merges[:made, :2].astype(int)] = n + np.arange(made)[:, None]
+    while not np.array_equal(higher := parent[parent], parent):  # twice as far up each time
+        parent = higher
     return number_by_size(parent[:n])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flawsort.engines import Engine
 from flawsort.pooling import ScoreAxis, average_pooling, keep_heaviest, residual_pooling
 from flawsort.presets import Method
-from flawsort.records import Bags, Progress
+from flawsort.records import Bags, Ints, Progress
 from flawsort.references import Comparison, NormalReference, PeerReference, compare_with_peers
 from flawsort.weights import image_scores, score_spread, soft_weights, uniform_weights
 
@@ -40,11 +40,13 @@ class Describer:
     temperature: float
     axis: ScoreAxis | None
 
-    def describe(self, bags: Bags, *, progress: Progress | None = None) -> Described:
-        """Describe new bags."""
+    def describe(
+        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+    ) -> Described:
+        """Describe new bags. own: (n_images,), see PeerReference.compare."""
         if self.reference is None:
             return _describe_uniformly(bags)
-        comparison = self.reference.compare(bags, progress=progress)
+        comparison = self.reference.compare(bags, own=own, progress=progress)
         weights, pooled = _pool(bags, comparison, self.method, self.temperature, progress)
         if self.axis is not None:
             pooled = self.axis.append(pooled, image_scores(comparison.scores, bags.valid))
@@ -84,13 +86,20 @@ def fit_describer(
     spread = score_spread(comparison.scores, bags.valid)
     temperature = method.temperature_for(normals=normals is not None, spread=spread)
     weights, pooled = _pool(bags, comparison, method, temperature, progress)
-    axis = None
-    if method.pooling == "residual":
-        unusual = image_scores(comparison.scores, bags.valid)
-        axis = ScoreAxis.fit(pooled, unusual)
-        pooled = axis.append(pooled, unusual)
-    fitted = Describer(method, reference, temperature, axis)
-    return fitted, Described(comparison.scores, weights, pooled), comparison.how
+    bare = Describer(method, reference, temperature, None)
+    fitted, joined = join_score(bare, pooled, image_scores(comparison.scores, bags.valid))
+    return fitted, Described(comparison.scores, weights, joined), comparison.how
+
+
+def join_score(
+    bare: Describer, pooled: NDArray[np.float32], unusual: NDArray[np.float64]
+) -> tuple[Describer, NDArray[np.float32]]:
+    """The describer with an axis for the images' own scores, where its pooling wants one, and
+    the embeddings with it. pooled: (n_images, dim). unusual: (n_images,)."""
+    if bare.method.pooling != "residual":
+        return bare, pooled
+    axis = ScoreAxis.fit(pooled, unusual)
+    return replace(bare, axis=axis), axis.append(pooled, unusual)
 
 
 def _pool(

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,6 +87,36 @@ def embed(
     exists, so that an interrupted run goes on where it stopped. kind: what the images are, for
     messages and progress: "image" or "normal".
     """
+    collected, n_cached = _collect(images, backbone, view, cache, kind, progress)
+    if cache:
+        cache.prune()
+    if collected.patches is None:
+        raise InputError(_nothing_left(collected, images, kind))
+    n_computed = len(set(images.digests)) - n_cached - len(collected.bad)
+    bags, usable = _finish(collected, images)
+    return Embedded(bags, usable, n_computed, n_cached)
+
+
+def embed_batch(
+    images: ImageSet, backbone: Backbone, view: View, cache: BagCache | None = None
+) -> tuple[Bags | None, ImageSet]:
+    """As `embed` for a few of many images: the bags of the usable ones, None if there are none."""
+    collected, _ = _collect(images, backbone, view, cache, "image", None)
+    if collected.patches is None:
+        bad = zip(images.names, images.digests, strict=True)
+        return None, images.without([SetAside(name, collected.bad[d]) for name, d in bad])
+    return _finish(collected, images)
+
+
+def _collect(
+    images: ImageSet,
+    backbone: Backbone,
+    view: View,
+    cache: BagCache | None,
+    kind: str,
+    progress: Progress | None,
+) -> tuple[_Collected, int]:
+    """What could be embedded, and how much of it was in the cache."""
     stage = "embedding" if kind == "image" else f"embedding {kind}s"
     rows_of: dict[str, list[int]] = {}
     for row, digest in enumerate(images.digests):
@@ -107,13 +136,7 @@ def embed(
         done += len(digests)
         if progress:
             progress(stage, done, len(rows_of))
-    if cache:
-        cache.prune()
-    if collected.patches is None:
-        raise InputError(_nothing_left(collected, images, kind))
-    return _finish(
-        collected, images, len(missing) - len(collected.bad), len(rows_of) - len(missing)
-    )
+    return collected, len(rows_of) - len(missing)
 
 
 def _take_cached(
@@ -168,7 +191,7 @@ def _embed_missing(
 def _content(entry: tuple[Source, str]) -> NDArray[Any] | bytes | str:
     """An array as it is, or what a file holds, or the reason why it is of no use."""
     source, digest = entry
-    if not isinstance(source, Path):
+    if isinstance(source, np.ndarray):
         return source
     try:
         content = source.read_bytes()
@@ -238,7 +261,7 @@ def _share_inside(inside: Bools, grid: tuple[int, int]) -> NDArray[np.float64]:
     return share.ravel()
 
 
-def _finish(collected: _Collected, images: ImageSet, n_computed: int, n_cached: int) -> Embedded:
+def _finish(collected: _Collected, images: ImageSet) -> tuple[Bags, ImageSet]:
     """Close the gaps that bad files left, in place, since two copies may not fit in memory."""
     bad = [
         SetAside(name, collected.bad[digest])
@@ -253,7 +276,7 @@ def _finish(collected: _Collected, images: ImageSet, n_computed: int, n_cached: 
             patches[to] = patches[row]
         patches = patches[: len(good)]
         valid = None if valid is None else valid[good]
-    return Embedded(Bags(patches, collected.grid, valid), images.without(bad), n_computed, n_cached)
+    return Bags(patches, collected.grid, valid), images.without(bad)
 
 
 def _nothing_left(collected: _Collected, images: ImageSet, kind: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.errors import InputError
-from flawsort.records import ImageSet, SetAside, Source
+from flawsort.records import ImageSet, RemoteFile, SetAside, Source
+from flawsort.remote import files_below, is_url, kind_of
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
 # Hashing waits for the disk more than for the processor; more threads only queue there.
 _HASH_THREADS = 4
+# And for a store's answer more than for that.
+_FETCH_THREADS = 16
 _GLOB_CHARACTERS = "*?["
 _ANY_DEPTH = 1_000_000
 
@@ -40,7 +44,8 @@ def find_images(sources: str | Path | Sequence[str | Path], *, glob: str | None 
 
     Names: the path below the folder, or below the fixed part of the pattern; the path as written
     in a list, or below the common folder where all paths of the list are absolute; the file name
-    of a single file. Where two sources give the same name to two files,
+    of a single file. Folders, files and patterns may be URLs (s3://bucket/parts), which fsspec
+    reads; so may lines of a list. Where two sources give the same name to two files,
     all names of these sources get the source's folder in front, and if that is not enough they
     become the full paths as given.
     """
@@ -52,7 +57,8 @@ def find_images(sources: str | Path | Sequence[str | Path], *, glob: str | None 
     names = _names(found)
     files = [entry for origin in found for entry in origin.files]
     order = sorted(range(len(files)), key=lambda i: names[i])
-    with ThreadPoolExecutor(_HASH_THREADS) as pool:
+    remote = any(isinstance(entry.path, RemoteFile) for entry in files)
+    with ThreadPoolExecutor(_FETCH_THREADS if remote else _HASH_THREADS) as pool:
         hashed = list(pool.map(digest_of, [files[i].path for i in order]))
     kept = [(i, digest) for i, (digest, reason) in zip(order, hashed, strict=True) if not reason]
     aside = [
@@ -84,9 +90,9 @@ def array_images(arrays: Sequence[NDArray[Any]] | NDArray[Any]) -> ImageSet:
     return ImageSet(tuple(f"image-{i:05d}" for i in range(len(checked))), tuple(checked), digests)
 
 
-def shown(path: str | Path) -> str:
+def shown(path: str | Path | RemoteFile) -> str:
     """A path as text that can always be printed and saved: forward slashes, odd bytes escaped."""
-    text = path.as_posix() if isinstance(path, Path) else path
+    text = path.as_posix() if isinstance(path, Path) else str(path)
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -94,24 +100,26 @@ def shown(path: str | Path) -> str:
 class _File:
     """One file of a source: its path, and its name within the source."""
 
-    path: Path
+    path: Path | RemoteFile
     name: str
 
 
 @dataclass(frozen=True)
 class _Origin:
-    """One source: the folder its names are relative to, and its files."""
+    """One source: the folder (or its URL) that its names are relative to, and its files."""
 
-    folder: Path
+    folder: Path | str
     files: tuple[_File, ...]
 
     def name(self, entry: _File, level: int) -> str:
         """The name of a file: short (0), with the source's folder (1), the full path (2)."""
         above = Path(os.path.abspath(self.folder)).name
-        return shown((entry.name, f"{above}/{entry.name}", entry.path.as_posix())[level])
+        return shown((entry.name, f"{above}/{entry.name}", shown(entry.path))[level])
 
 
 def _open_source(source: str | Path, glob: str | None, problems: list[SetAside]) -> _Origin:
+    if isinstance(source, str) and is_url(source):
+        return _from_url(source.rstrip("/"), glob)
     path = Path(source)
     if os.path.isdir(path):
         return _from_folder(path, glob, problems)
@@ -127,11 +135,46 @@ def _open_source(source: str | Path, glob: str | None, problems: list[SetAside])
     )
 
 
+def _from_url(url: str, glob: str | None) -> _Origin:
+    """As of a folder, a file or a pattern on a disk."""
+    kind = kind_of(url)
+    folder, _, name = url.rpartition("/")
+    if kind == "file":
+        return _Origin(folder, (_File(RemoteFile(url), name),))
+    folder = url
+    pattern: tuple[str, ...] = ()
+    if kind is None:
+        pieces = url.split("/")
+        marked = [i for i, piece in enumerate(pieces) if any(c in piece for c in _GLOB_CHARACTERS)]
+        if not marked:
+            raise InputError(f"'{shown(url)}' does not exist. Check the URL.")
+        folder, pattern = "/".join(pieces[: marked[0]]), tuple(pieces[marked[0] :])
+    depth = None if not pattern or "**" in pattern else len(pattern)
+    found = [
+        _File(RemoteFile(f"{folder}/{name}"), name)
+        for name in files_below(folder, depth)
+        if name.lower().endswith(IMAGE_SUFFIXES)
+        and (not pattern or _matches(tuple(name.split("/")), pattern))
+        and (pattern or _narrowed(name, glob))
+    ]
+    if not found:
+        matching = "" if pattern or glob is None else f" whose name matches '{glob}'"
+        raise InputError(
+            f"No images {'match' if pattern else 'under'} '{shown(url)}'{matching}. Looked for "
+            f"{', '.join(IMAGE_SUFFIXES)}. Check the URL."
+        )
+    return _Origin(folder, tuple(found))
+
+
+def _narrowed(name: str, glob: str | None) -> bool:
+    return glob is None or fnmatchcase(name if "/" in glob else name.rpartition("/")[2], glob)
+
+
 def _from_folder(folder: Path, glob: str | None, problems: list[SetAside]) -> _Origin:
     files = [
         _File(folder / name, name)
         for name in _walk(folder, _ANY_DEPTH, problems)
-        if glob is None or fnmatchcase(name if "/" in glob else name.rpartition("/")[2], glob)
+        if _narrowed(name, glob)
     ]
     if not files:
         looked = ", ".join(IMAGE_SUFFIXES)
@@ -171,26 +214,44 @@ def _from_list(path: Path) -> _Origin:
             "Check its permissions, or name the images another way."
         ) from error
     lines = [line.strip() for line in text.splitlines()]
-    written = [Path(line) for line in lines if line and not line.startswith("#")]
-    if not written:
+    named = [line for line in lines if line and not line.startswith("#")]
+    if not named:
         raise InputError(
             f"The list '{shown(path)}' names no images. Write one path a line, absolute or "
             "relative to the list's folder."
         )
-    if all(entry.is_absolute() for entry in written):
+    if all(is_url(line) or Path(line).is_absolute() for line in named):
         try:
-            return _below_common_folder(written)
-        except ValueError:  # on several drives: there is no common folder
+            return _below_common_folder(named)
+        except ValueError:  # on several drives or in several stores: there is no common folder
             pass
-    return _Origin(
-        path.parent, tuple(_File(path.parent / entry, entry.as_posix()) for entry in written)
-    )
+    return _Origin(path.parent, tuple(_listed(line, path.parent) for line in named))
 
 
-def _below_common_folder(paths: list[Path]) -> _Origin:
-    folder = Path(os.path.commonpath([path.parent for path in paths]))
+def _listed(line: str, folder: Path) -> _File:
+    """A line of a list, under the name that is written there."""
+    if is_url(line):
+        return _File(RemoteFile(line), line)
+    return _File(folder / line, Path(line).as_posix())
+
+
+def _below_common_folder(lines: list[str]) -> _Origin:
+    remote = is_url(lines[0])
+    if any(is_url(line) != remote for line in lines):
+        raise ValueError("paths and URLs have no common folder")
+    if remote:
+        levels = zip(*(line.split("/")[:-1] for line in lines), strict=False)
+        shared = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels)]
+        if len(shared) < 3:  # the protocol at most
+            raise ValueError("no common folder")
+        folder = "/".join(shared)
+        names = [line[len(folder) + 1 :] for line in lines]
+        files = [_File(RemoteFile(line), name) for line, name in zip(lines, names, strict=True)]
+        return _Origin(folder, tuple(files))
+    paths = [Path(line) for line in lines]
+    common = Path(os.path.commonpath([path.parent for path in paths]))
     return _Origin(
-        folder, tuple(_File(path, path.relative_to(folder).as_posix()) for path in paths)
+        common, tuple(_File(path, path.relative_to(common).as_posix()) for path in paths)
     )
 
 
@@ -242,7 +303,9 @@ def _distinct(origins: list[_Origin]) -> list[_Origin]:
     return kept
 
 
-def _resolved(path: Path) -> str:
+def _resolved(path: Path | RemoteFile) -> str:
+    if isinstance(path, RemoteFile):
+        return path.url
     try:
         return os.path.realpath(path)
     except ValueError:  # a zero byte, from a list: no such file, which hashing will say
@@ -276,8 +339,10 @@ def _names(origins: list[_Origin]) -> list[str]:
     return list(names)
 
 
-def digest_of(path: Path) -> tuple[str, str]:
+def digest_of(path: Path | RemoteFile) -> tuple[str, str]:
     """The SHA-256 of a file and "", or "" and why there is none."""
+    if isinstance(path, RemoteFile):
+        return _remote_digest(path)
     try:
         # Looked at before opening: to open a pipe would wait for ever.
         status = path.stat()
@@ -295,6 +360,16 @@ def digest_of(path: Path) -> tuple[str, str]:
         if path.is_symlink():
             return "", "is a broken link"
         return "", f"cannot be read: {getattr(error, 'strerror', None) or error}"
+
+
+def _remote_digest(file: RemoteFile) -> tuple[str, str]:
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return "", "does not exist"
+    except OSError as error:
+        return "", f"cannot be read: {error.strerror or error}"
+    return (hashlib.sha256(content).hexdigest(), "") if content else ("", "is empty (0 bytes)")
 
 
 def _checked_array(index: int, array: object) -> NDArray[Any]:

@@ -26,6 +26,8 @@ NORMAL_PERCENTILE = 99.0
 HOT_PERCENTILE = 95.0
 HOTTEST_SHARE = 0.005
 OPACITY = 0.6
+# Scores are brought to double precision so many images at a time.
+ROWS_AT_ONCE = 4096
 
 # Lightness rises all the way from violet to pale yellow, so the order survives any kind of colour
 # blindness and a black-and-white print. (heat, red, green, blue)
@@ -93,9 +95,12 @@ def image_heat(scores: Floats, scale: HeatScale, valid: Bools | None = None) -> 
 
     scores, valid: (n_images, n_patches). Returns (n_images,). Less nervous than the maximum.
     """
-    heat = scale.normalise(_masked(scores, valid))
-    count = max(1, round(heat.shape[1] * HOTTEST_SHARE))
-    top: Floats = np.partition(heat, -count, axis=1)[:, -count:].mean(axis=1)
+    count = max(1, round(scores.shape[1] * HOTTEST_SHARE))
+    top = np.empty(len(scores))
+    for start in range(0, len(scores), ROWS_AT_ONCE):
+        block = slice(start, start + ROWS_AT_ONCE)
+        heat = scale.normalise(_masked(scores[block], None if valid is None else valid[block]))
+        top[block] = np.partition(heat, -count, axis=1)[:, -count:].mean(axis=1)
     return top
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from flawsort.errors import InputError
 from flawsort.files import array_images, find_images
-from flawsort.records import Bags, ImageSet, SetAside
+from flawsort.records import Bags, ImageSet, RemoteFile, SetAside
+from flawsort.remote import is_url
 
 Images: TypeAlias = (
     str | Path | Sequence[str | Path] | NDArray[Any] | Sequence[NDArray[Any]] | ImageSet | Bags
@@ -30,14 +31,20 @@ def gather(given: Images) -> ImageSet | Bags:
         return array_images(given)
     items: list[Any] = list(given)
     if items and all(isinstance(item, str | Path) for item in items):
-        return _in_given_order(find_images(items), [Path(item) for item in items])
+        return _in_given_order(find_images(items), [_place(item) for item in items])
     return array_images(items)
 
 
-def _in_given_order(images: ImageSet, given: list[Path]) -> ImageSet:
+def _place(item: str | Path) -> Path | RemoteFile:
+    return RemoteFile(item) if isinstance(item, str) and is_url(item) else Path(item)
+
+
+def _in_given_order(images: ImageSet, given: list[Path | RemoteFile]) -> ImageSet:
     """Files that were listed one by one keep their order, so that results line up with them."""
     place = {path: row for row, path in reversed(list(enumerate(given)))}
-    if not all(source in place for source in images.sources if isinstance(source, Path)):
+    if not all(
+        source in place for source in images.sources if isinstance(source, Path | RemoteFile)
+    ):
         return images
     return images.take(sorted(range(len(images)), key=lambda row: place[images.sources[row]]))  # type: ignore[index]
 

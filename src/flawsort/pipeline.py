@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,22 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
 
 from flawsort.advice import Advice, advise
+from flawsort.asked import (
+    check_count,
+    check_engine,
+    check_n_clusters,
+    check_random_state,
+    oddities,
+)
 from flawsort.assign import Assignment, assign_embeddings
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, BackboneInfo, load_backbone
-from flawsort.cache import BagCache, default_cache_folder
-from flawsort.cluster import cut, number_by_size, reorder_leaves, ward_linkage
-from flawsort.describe import Describer, fit_describer
-from flawsort.embed import Embedded, cache_setting, embed
-from flawsort.engines import choose_engine
+from flawsort.cache import default_cache_folder
+from flawsort.cluster import cut, number_by_size, reorder_leaves
+from flawsort.describe import Described, Reference, fit_describer
+from flawsort.engines import Engine, choose_engine
 from flawsort.errors import BackboneError, InputError, OptionError
-from flawsort.heatmaps import HeatScale, calibrate
+from flawsort.heatmaps import calibrate
+from flawsort.hierarchy import tree
 from flawsort.images import View, measure_window
 from flawsort.inputs import (
     Images,
@@ -34,12 +41,15 @@ from flawsort.inputs import (
     nameless,
     used_images,
 )
+from flawsort.intake import Intake
+from flawsort.memory import parse_size
 from flawsort.presets import Method, resolve
-from flawsort.records import Bags, ImageSet, Ints, Progress
+from flawsort.records import Bags, Bools, ImageSet, Ints, Progress
 from flawsort.references import NormalReference
+from flawsort.streaming import PartStore, fit_streamed
 
-# Fewer normal images than this hardly show all that is normal.
-FEW_NORMALS = 10
+if TYPE_CHECKING:
+    from flawsort.fleet import RayWorkers
 
 
 class NotYetFittedError(OptionError, NotFittedError):  # type: ignore[misc]
@@ -61,6 +71,12 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     image_size: side of the square input, where the backbone leaves it open.
     view: what of each file is looked at: fit, region of interest, tiles.
     cache: a folder for embedded images, "auto" for the user's own, None for none.
+    max_memory: bytes, or a size such as "4GB", that a run should stay within: one that holds all
+        patches in memory otherwise is streamed. None streams beyond 1 GB of patches.
+    engine: "local", or "ray" to share the work out over a Ray cluster (flawsort[ray]), which
+        streams a set of any size.
+    address, n_workers, parts: of that cluster: where it is (None starts one here), how many
+        workers it has, and a folder or URL that all of them see, for what they finish.
     random_state: every random choice follows from it.
     progress: called with a stage's name, how much of it is done, and how much there is.
 
@@ -82,6 +98,11 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         image_size: int | None = None,
         view: View | None = None,
         cache: str | Path | None = "auto",
+        max_memory: str | int | None = None,
+        engine: str = "local",
+        address: str | None = None,
+        n_workers: int | None = None,
+        parts: str | Path | None = None,
         random_state: int = 0,
         progress: Progress | None = None,
     ) -> None:
@@ -94,6 +115,11 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.image_size = image_size
         self.view = view
         self.cache = cache
+        self.max_memory = max_memory
+        self.engine = engine
+        self.address = address
+        self.n_workers = n_workers
+        self.parts = parts
         self.random_state = random_state
         self.progress = progress
 
@@ -103,20 +129,50 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         y is ignored, as in every clusterer.
         """
         method = resolve(self.method)
-        _check_n_clusters(self.n_clusters)
-        _check_random_state(self.random_state)
+        check_n_clusters(self.n_clusters)
+        check_random_state(self.random_state)
         if normal is not None and method.weights == "uniform":
             raise OptionError(
                 "weights='uniform' compares images with nothing, so normal images have no use: "
                 "leave one of the two out."
             )
         engine = choose_engine(self.device, self.arithmetic, exact=method.exact is True)
+        check_engine(self.engine, method.weights)
+        limit = None if self.max_memory is None else parse_size(self.max_memory)
         self.timings_: dict[str, float] = {}
         self.warnings_: list[str] = []
         # Distinct contents are compared in the order of their content, so that neither names, nor
         # the order of files, nor copies can change a result; `rows` says whose bag each image has.
-        bags, rows, normals = self._take_in(X, normal)
-        _check_count(len(rows), self.n_clusters, self.images_)
+        with self._timed("find"):
+            images = gather(X)
+            normals = None if normal is None else gather(normal)
+        self.backbone_: BackboneInfo | None = None
+        self.images_: ImageSet
+        self.normals_: ImageSet | None = None
+        self.view_ = self.view or View()
+        if isinstance(images, ImageSet) and not isinstance(normals, Bags):
+            intake = self._ready(images, normals)
+            if self.engine == "ray" or intake.streams(images, normals, method, engine, limit):
+                return self._fit_streamed(images, normals, intake, method, engine)
+            bags, rows, known = self._take_in_files(images, normals, intake)
+        elif isinstance(images, Bags) and not isinstance(normals, ImageSet):
+            if self.engine == "ray":
+                raise OptionError("engine 'ray' takes images from files or URLs, not as Bags.")
+            bags, rows, known = self._take_in_bags(images, normals)
+        else:
+            raise InputError("Give images and normals both as files or arrays, or both as Bags.")
+        return self._fit_bags(bags, rows, known, method, engine)
+
+    def _fit_bags(
+        self,
+        bags: Bags,
+        rows: NDArray[np.int64],
+        normals: Bags | None,
+        method: Method,
+        engine: Engine,
+    ) -> AnomalyClusterer:
+        """With all bags in memory."""
+        check_count(len(rows), self.n_clusters, self.images_)
         with self._timed("score"):
             self.describer_, described, self.scored_ = fit_describer(
                 bags,
@@ -127,13 +183,113 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 progress=self.progress,
             )
         with self._timed("calibrate"):
-            self.heat_ = _calibrate(described.scores, bags, normals, self.describer_)
+            normal_scores = _scores_of_normals(self.describer_.reference, normals)
+            self.heat_ = calibrate(described.scores, bags.valid, normal_scores)
+        return self._finish(described, bags.valid, bags.grid, rows)
+
+    def _fit_streamed(
+        self,
+        images: ImageSet,
+        normals: ImageSet | None,
+        intake: Intake,
+        method: Method,
+        engine: Engine,
+    ) -> AnomalyClusterer:
+        """With a reference in memory, batch by batch past it."""
+        distinct = images.take(distinct_rows(images))
+        reference, normal_scores = None, None
+        if normals is not None:
+            reference, normal_scores = self._bank(normals, len(distinct), intake, method, engine)
+        workers, parts = self._workers(intake), None
+        if intake.cache_folder is not None and workers is None:
+            known = None if self.normals_ is None else self.normals_.digests
+            parts = PartStore(
+                intake.cache_folder / "parts",
+                {
+                    "bags": intake.setting,
+                    "images": distinct.digests,
+                    "normals": known,
+                    "method": asdict(method),
+                    "engine": engine.name,
+                    "seed": self.random_state,
+                },
+            )
+        with self._timed("score"):
+            found = fit_streamed(
+                distinct,
+                intake.batch,
+                reference,
+                method,
+                engine=engine,
+                parts=parts,
+                workers=workers,
+                random_state=self.random_state,
+                progress=self.progress,
+            )
+        self.describer_, self.scored_ = found.describer, found.how
+        self.images_ = used_images(images, found.images)
+        self.warnings_ += oddities(self.images_, self.normals_)
+        rows = content_rows(self.images_, found.images)
+        check_count(len(rows), self.n_clusters, self.images_)
+        valid = None if found.valid is None else found.valid[found.sample]
+        self.heat_ = calibrate(found.described.scores[found.sample], valid, normal_scores)
+        self._finish(found.described, found.valid, found.grid, rows)
+        for kept in (parts, workers):
+            if kept is not None:
+                kept.clear()
+        return self
+
+    def _workers(self, intake: Intake) -> RayWorkers | None:
+        """Those of a cluster, where one was asked for."""
+        if self.engine != "ray":
+            return None
+        from flawsort.fleet import ray_workers
+
+        return ray_workers(
+            backbone=self.backbone,
+            setting=intake.setting,
+            view=self.view_,
+            parts=self.parts or default_cache_folder() / "fleet",
+            weights=self.backbone_weights,
+            image_size=self.image_size,
+            device=self.device,
+            arithmetic=self.arithmetic,
+            address=self.address,
+            n_workers=self.n_workers,
+        )
+
+    def _bank(
+        self, normals: ImageSet, n_images: int, intake: Intake, method: Method, engine: Engine
+    ) -> tuple[NormalReference, NDArray[np.float32] | None]:
+        """The reference of a streamed run, and how unusual its normals look to each other."""
+        with self._timed("embed"):
+            known, self.normals_, there_are = intake.some_normals(normals, self.random_state)
+            if there_are > len(known):
+                self.warnings_.append(
+                    f"A sample of {len(known):,} of the {there_are:,} normal images is used, as "
+                    "many as fit in memory."
+                )
+            reference = NormalReference.from_bags(
+                known, exact=method.exact, engine=engine, random_state=self.random_state
+            )
+        reference.decide(n_images * known.n_patches)
+        with self._timed("calibrate"):
+            return reference, reference.scores_of_normals(known)
+
+    def _finish(
+        self,
+        described: Described,
+        valid: Bools | None,
+        grid: tuple[int, int],
+        rows: NDArray[np.int64],
+    ) -> AnomalyClusterer:
+        """Groups, and everything in the order of the images given."""
         with self._timed("cluster"):
             self._cluster(described.embeddings, rows)
         self.scores_ = described.scores[rows]
         self.weights_ = described.weights[rows]
-        self.valid_ = None if bags.valid is None else bags.valid[rows]
-        self.grid_ = bags.grid
+        self.valid_ = None if valid is None else valid[rows]
+        self.grid_ = grid
         return self
 
     def _cluster(self, embeddings: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
@@ -141,7 +297,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.embeddings_ = embeddings[rows]
         order = np.argsort(rows, kind="stable")
         ordered = self.embeddings_[order]
-        merges = ward_linkage(ordered)
+        merges = tree(ordered, progress=self.progress)
         self.advice_: Advice = advise(ordered, merges, random_state=self.random_state)
         self.n_clusters_ = self.advice_.k if self.n_clusters == "auto" else int(self.n_clusters)
         labels = cut(merges, self.n_clusters_)
@@ -174,7 +330,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(given, Bags):
             images, bags = nameless(given), given
         else:
-            embedded = self._embed(given, self._same_backbone())
+            intake = Intake(self._same_backbone(), self.view_, self.cache, self.progress)
+            embedded = intake.embed(given)
             images, bags = embedded.images, embedded.bags
         fitted = (self.scores_.shape[1], self.n_dims_)
         if bags.patches.shape[1:] != fitted:
@@ -217,21 +374,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
         return load_model(folder)
 
-    def _take_in(
-        self, X: Images, normal: Images | None
-    ) -> tuple[Bags, NDArray[np.int64], Bags | None]:
-        """Bags of distinct contents in their order, the bag of each image, and normal bags."""
-        with self._timed("find"):
-            images = gather(X)
-            normals = None if normal is None else gather(normal)
-        self.backbone_: BackboneInfo | None = None
-        self.view_ = self.view or View()
-        if isinstance(images, ImageSet) and not isinstance(normals, Bags):
-            return self._take_in_files(images, normals)
-        if isinstance(images, Bags) and not isinstance(normals, ImageSet):
-            return self._take_in_bags(images, normals)
-        raise InputError("Give images and normals both as files or arrays, or both as Bags.")
-
     def _take_in_bags(
         self, bags: Bags, normals: Bags | None
     ) -> tuple[Bags, NDArray[np.int64], Bags | None]:
@@ -248,10 +390,9 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         distinct = distinct_rows(self.images_)
         return bags.take(distinct), content_rows(self.images_, self.images_.take(distinct)), normals
 
-    def _take_in_files(
-        self, images: ImageSet, normals: ImageSet | None
-    ) -> tuple[Bags, NDArray[np.int64], Bags | None]:
-        _check_count(len(images), self.n_clusters, images)
+    def _ready(self, images: ImageSet, normals: ImageSet | None) -> Intake:
+        """Measure the window of deep images, if any, and open the backbone."""
+        check_count(len(images), self.n_clusters, images)
         if self.view_.window is None:
             with self._timed("find"):
                 sources = images.sources + (normals.sources if normals else ())
@@ -259,16 +400,20 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 self.view_ = replace(self.view_, window=window)
         backbone = self._open_backbone()
         self.backbone_ = backbone.info
+        return Intake(backbone, self.view_, self.cache, self.progress)
+
+    def _take_in_files(
+        self, images: ImageSet, normals: ImageSet | None, intake: Intake
+    ) -> tuple[Bags, NDArray[np.int64], Bags | None]:
         known = None
         with self._timed("embed"):
-            embedded = self._embed(images.take(distinct_rows(images)), backbone)
+            embedded = intake.embed(images.take(distinct_rows(images)))
             if normals is not None:
-                known = self._embed(normals.take(distinct_rows(normals)), backbone, "normal")
+                known = intake.embed(normals.take(distinct_rows(normals)), "normal")
         self.images_ = used_images(images, embedded.images)
-        self.normals_ = None
         if normals is not None and known is not None:
             self.normals_ = used_images(normals, known.images)
-        self._note_oddities()
+        self.warnings_ += oddities(self.images_, self.normals_)
         rows = content_rows(self.images_, embedded.images)
         return embedded.bags, rows, None if known is None else known.bags
 
@@ -296,30 +441,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             self.backbone, image_size=self.image_size, weights=weights, device=self.device
         )
 
-    def _embed(self, images: ImageSet, backbone: Backbone, kind: str = "image") -> Embedded:
-        cache = None
-        if self.cache is not None:
-            folder = default_cache_folder() if self.cache == "auto" else Path(self.cache)
-            cache = BagCache(folder, cache_setting(backbone, self.view_))
-        return embed(images, backbone, self.view_, cache=cache, kind=kind, progress=self.progress)
-
-    def _note_oddities(self) -> None:
-        """What a person should know before trusting the groups."""
-        copies = self.images_.duplicates()
-        if copies:
-            count = sum(len(group) - 1 for group in copies)
-            are = "are exact copies of others" if count > 1 else "is an exact copy of another"
-            self.warnings_.append(f"{count} of the images {are}.")
-        if self.normals_ is not None:
-            both = len(set(self.images_.digests) & set(self.normals_.digests))
-            if both:
-                are = "are" if both > 1 else "is"
-                self.warnings_.append(f"{both} of the images {are} among the normal ones too.")
-            known = len(set(self.normals_.digests))
-            if known < FEW_NORMALS:
-                few = f"{known} normal image{'s' if known > 1 else ''}"
-                self.warnings_.append(f"Only {few}: what is not shown there looks unusual.")
-
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
         start = time.perf_counter()
@@ -328,36 +449,9 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.timings_[stage] = round(self.timings_.get(stage, 0.0) + passed, 3)
 
 
-def _check_n_clusters(n_clusters: object) -> None:
-    if n_clusters == "auto":
-        return
-    if isinstance(n_clusters, bool) or not isinstance(n_clusters, int | np.integer):
-        raise OptionError(f"n_clusters must be 'auto' or a whole number. Got {n_clusters!r}.")
-    if n_clusters < 2:
-        raise OptionError(f"n_clusters must be at least 2. Got {n_clusters}.")
-
-
-def _check_random_state(random_state: object) -> None:
-    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
-    if not whole or random_state < 0:  # type: ignore[operator]
-        raise OptionError(f"random_state must be a whole number from 0. Got {random_state!r}.")
-
-
-def _check_count(n: int, n_clusters: int | str, found: ImageSet | None = None) -> None:
-    if n < 2:
-        bad = 0 if found is None else len(found.set_aside)
-        aside = f"; {bad} {'was' if bad == 1 else 'were'} set aside" if bad else ""
-        raise InputError(f"At least 2 usable images are needed to group them. Got {n}{aside}.")
-    if isinstance(n_clusters, int | np.integer) and n_clusters > n:
-        raise OptionError(
-            f"n_clusters must be between 2 and {n} (the number of images). Got {n_clusters}."
-        )
-
-
-def _calibrate(
-    scores: NDArray[np.float32], bags: Bags, normals: Bags | None, describer: Describer
-) -> HeatScale:
-    reference, normal_scores = describer.reference, None
-    if normals is not None and isinstance(reference, NormalReference):
-        normal_scores = reference.scores_of_normals(normals)
-    return calibrate(scores, bags.valid, normal_scores)
+def _scores_of_normals(
+    reference: Reference | None, normals: Bags | None
+) -> NDArray[np.float32] | None:
+    if normals is None or not isinstance(reference, NormalReference):
+        return None
+    return reference.scores_of_normals(normals)

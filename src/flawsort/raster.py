@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 
 from flawsort.errors import FlawsortError, InputError, OptionError
-from flawsort.records import Floats, Source
+from flawsort.records import Floats, RemoteFile, Source
 
 # Only kinds whose depth is known here: pillow cuts deep JPEG 2000, AVIF and PPM to 8 bits silently.
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF")
@@ -107,6 +107,8 @@ def load(
         pixels: libjpeg then leaves out most of the work. None: as large as it is.
     """
     with _plain_reasons():
+        if isinstance(source, RemoteFile):
+            source = source.read_bytes()  # some kinds are read twice
         if isinstance(source, Path | bytes):
             return _from_file(source, max_pixels, backdrop, enough)
         return _from_array(source, backdrop)
@@ -114,13 +116,17 @@ def load(
 
 def is_deep(source: Source, max_pixels: int) -> bool:
     """Whether an image has more than 8 bits, from its header; False for unreadable ones."""
-    if not isinstance(source, Path):
+    if isinstance(source, np.ndarray):
         return source.dtype == np.uint16
     try:
         with _plain_reasons(), _opened(source, max_pixels) as image:
             return _layout(image) != "8 bits"
     except UnreadableImage:
         return False
+    except Exception:
+        if isinstance(source, RemoteFile):  # stores have errors of their own
+            return False
+        raise
 
 
 def _from_file(source: Path | bytes, max_pixels: int, backdrop: str, enough: int | None) -> Raster:
@@ -248,11 +254,11 @@ def _read_as(image: ImageFile.ImageFile, raw: str) -> None:
 
 
 @contextmanager
-def _opened(source: Path | bytes, max_pixels: int) -> Iterator[ImageFile.ImageFile]:
+def _opened(source: Path | RemoteFile | bytes, max_pixels: int) -> Iterator[ImageFile.ImageFile]:
     """An image file with its header read and its size checked."""
     with (
         _pillow_limit.lifted(),
-        BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file,
+        _stream(source) as file,
         Image.open(file, formats=_FORMATS) as image,
     ):
         width, height = image.size
@@ -262,6 +268,12 @@ def _opened(source: Path | bytes, max_pixels: int) -> Iterator[ImageFile.ImageFi
                 f"the limit is {max_pixels:,} (--max-pixels)"
             )
         yield image
+
+
+def _stream(source: Path | RemoteFile | bytes) -> BinaryIO:
+    if isinstance(source, bytes):
+        return BytesIO(source)
+    return source.open() if isinstance(source, RemoteFile) else source.open("rb")
 
 
 class _PillowLimit:

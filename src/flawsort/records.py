@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,46 @@ from flawsort.errors import InputError
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Ints: TypeAlias = NDArray[np.integer[Any]]
 Bools: TypeAlias = NDArray[np.bool_]
-Source: TypeAlias = Path | NDArray[Any]
 # Called with the name of a stage, how much of it is done, and how much there is.
 Progress: TypeAlias = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file in an object store, or wherever else fsspec reads: s3://bucket/parts/7.png."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        return Path(self.name).suffix
+
+    def absolute(self) -> RemoteFile:
+        """As of a path: what it is wherever one stands."""
+        return self
+
+    def read_bytes(self) -> bytes:
+        """All of it. Whatever the store raises comes as an OSError."""
+        from flawsort.remote import read_bytes  # which stands on this module
+
+        return read_bytes(self.url)
+
+    def open(self) -> BinaryIO:
+        """For reading little of it: only the ranges that are looked at are fetched."""
+        from flawsort.remote import open_ranges
+
+        return open_ranges(self.url)
+
+
+# Where the pixels of an image are: a file, one behind a URL, or an array (height, width[, 3]).
+Source: TypeAlias = Path | RemoteFile | NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -33,7 +70,7 @@ class ImageSet:
     """Images to work on, in the order in which results are shown.
 
     names: unique, for people: the path below the folder it was found in, with forward slashes.
-    sources: where the pixels are: a file, or an array (height, width[, 3]).
+    sources: where the pixels are.
     digests: SHA-256 of each file's bytes (or of the array), as hexadecimal.
     set_aside: files that were found and could not be used.
     """

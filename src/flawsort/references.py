@@ -13,7 +13,12 @@ from flawsort.engines import CpuEngine, Engine
 from flawsort.lists import PROBES, InvertedLists, build_lists
 from flawsort.nearest import search_flop
 from flawsort.records import Bags, Floats, Ints, Progress
-from flawsort.statistics import MeanOverNearestPeers, MeanOverPeers, PeerStatistic
+from flawsort.statistics import (
+    MeanOverNearestPeers,
+    MeanOverPeers,
+    MinOverPeers,
+    PeerStatistic,
+)
 
 # A bank of normal patches takes at most this much; beyond it, it is a sample.
 BANK_BYTES = 512 * 2**20
@@ -21,6 +26,8 @@ BANK_BYTES = 512 * 2**20
 # than MIN_CALIBRATION known, on the set itself.
 CALIBRATION_IMAGES = 16
 MIN_CALIBRATION = 8
+# They are compared exactly where that is a small part of what the engine can do.
+CALIBRATION_SHARE = 0.05
 # Residuals from peers, and `assign` without normals, use a sample of this many peers.
 STORED_PEERS = 96
 # Where it is too much for the engine that everybody be everybody's peer, the peers are a sample
@@ -82,16 +89,15 @@ class NormalReference:
         bank = bank if len(rows) == len(bank) else bank[rows]
         return cls(bank, exact=exact, engine=engine, random_state=random_state)
 
-    def compare(self, bags: Bags, *, progress: Progress | None = None) -> Comparison:
-        """Distances to the nearest normal patch, and which one it is."""
+    def compare(
+        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+    ) -> Comparison:
+        """Distances to the nearest normal patch, and which one it is. own: of no use here."""
         queries = bags.patches.reshape(-1, bags.dim)
-        flop = search_flop(len(queries), len(self.bank), bags.dim)
-        engine = self.engine.for_work(flop)
-        if self.exact is None:
-            self.exact = flop <= engine.exact_flop
+        self.decide(len(queries))
         if self.exact:
-            found = engine.nearest_in_bank(queries, self.bank, progress=progress)
-            way = f"exactly ({engine.name})"
+            found = self.engine.nearest_in_bank(queries, self.bank, progress=progress)
+            way = f"exactly ({self.engine.searched_by})"
         else:
             found = self.lists.search(queries, progress=progress)
             way = f"in inverted lists, {PROBES} probes"
@@ -105,6 +111,12 @@ class NormalReference:
 
         return Comparison(found.distances.reshape(shape), expected, how)
 
+    def decide(self, n_queries: int) -> None:
+        """Settle by the number of queries whether the search is exact, if it is not settled."""
+        if self.exact is None:
+            flop = search_flop(n_queries, len(self.bank), self.bank.shape[1])
+            self.exact = flop <= self.engine.exact_flop
+
     def scores_of_normals(self, normals: Bags) -> NDArray[np.float32] | None:
         """How unusual normal images look among the other normal ones: (n_sample, n_patches).
 
@@ -114,17 +126,28 @@ class NormalReference:
             return None
         order = np.random.default_rng(self._random_state).permutation(len(normals))
         sample = np.sort(order[:CALIBRATION_IMAGES])
+        flop = len(sample) * len(normals) * pair_flop(normals)
+        if self.exact and flop <= CALIBRATION_SHARE * self.engine.exact_flop:
+            # The nearest patch of all other images is the nearest of those nearest in each.
+            nearest = MinOverPeers(len(sample), normals.n_patches)
+            scores = self.engine.fold_references(
+                normals.patches[sample], normals.patches, nearest, own=sample
+            )
+        else:
+            scores = self._scores_from_lists(normals, sample)
+        known = np.isfinite(scores)
+        if normals.valid is not None:
+            known &= normals.valid[sample]
+        return np.where(known, scores, np.nan).astype(np.float32)
+
+    def _scores_from_lists(self, normals: Bags, sample: Ints) -> NDArray[np.float32]:
         # As many rows as the bank has: all of them where an exact search was asked for.
         whole = len(self.bank) > _bank_limit(normals)
         owner = _bank_rows(normals, self._random_state, whole=whole) // normals.n_patches
         queries = normals.patches[sample].reshape(-1, normals.dim)
         images = np.repeat(sample, normals.n_patches)
         distances = self.lists.search(queries, not_from=(images, owner)).distances
-        scores = distances.reshape(len(sample), -1)
-        known = np.isfinite(scores)
-        if normals.valid is not None:
-            known &= normals.valid[sample]
-        return np.where(known, scores, np.nan).astype(np.float32)
+        return distances.reshape(len(sample), -1)
 
     @property
     def lists(self) -> InvertedLists:
@@ -160,18 +183,28 @@ class PeerReference:
         self.engine = engine or CpuEngine()
         self._nearest_share = nearest_share
 
-    def compare(self, bags: Bags, *, progress: Progress | None = None) -> Comparison:
-        """New images against the sample; an image is not looked for among its peers."""
+    def compare(
+        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+    ) -> Comparison:
+        """Images against the sample. own: (n_images,), which of the peers an image is itself, or
+        -1; None where they are all new."""
         n_peers = len(self.peers)
-        statistic = _statistic(len(bags), bags.n_patches, n_peers, self._nearest_share)
-        engine = self.engine.for_work(len(bags) * n_peers * _pair_flop(bags))
-        scores = engine.fold_references(bags.patches, self.peers, statistic, progress=progress)
+        itself = np.full(len(bags), -1) if own is None else own
+        among = n_peers if own is None else n_peers - 1
+        statistic = _statistic(len(bags), bags.n_patches, among, self._nearest_share)
+        engine = self.engine.for_work(len(bags) * n_peers * pair_flop(bags))
+        scores = engine.fold_references(
+            bags.patches, self.peers, statistic, own=itself, progress=progress
+        )
 
         def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
-            nobody = np.full(len(images), -1)
-            return engine.expected_from_peers(bags.patches[images], chosen, self.peers, nobody)
+            few = self.peers[:STORED_PEERS]
+            mine = np.where(itself < len(few), itself, -1)
+            return engine.expected_from_peers(bags.patches[images], chosen, few, mine[images])
 
         how = f"{n_peers} images of the run as peers ({engine.name})"
+        if own is not None:
+            how = f"compared with a sample of {n_peers} of them (Eq. 7) ({engine.name})"
         return Comparison(scores, expected, how)
 
 
@@ -194,10 +227,10 @@ def compare_with_peers(
     chosen_engine = engine or CpuEngine()
     order = np.random.default_rng(random_state).permutation(len(bags))
     if n_peers is None:
-        n_peers = _affordable_peers(bags, chosen_engine.peer_flop)
+        n_peers = n_affordable_peers(len(bags), bags, chosen_engine)
     count = len(bags) if n_peers == "all" else min(n_peers, len(bags))
     pairs = count * len(bags) - count * (count + 1) // 2
-    engine = chosen_engine.for_work(pairs * _pair_flop(bags))
+    engine = chosen_engine.for_work(pairs * pair_flop(bags))
     peers = np.sort(order[:count])
     statistic = _statistic(len(bags), bags.n_patches, len(peers) - 1, nearest_share)
     scores = engine.fold_peers(bags.patches, peers, statistic, progress=progress)
@@ -218,15 +251,17 @@ def compare_with_peers(
     return Comparison(scores, expected, how), reference
 
 
-def _pair_flop(bags: Bags) -> float:
+def pair_flop(bags: Bags) -> float:
+    """The arithmetic of comparing two of the bags."""
     return search_flop(bags.n_patches, bags.n_patches, bags.dim)
 
 
-def _affordable_peers(bags: Bags, flop: float) -> int | Literal["all"]:
-    pair = _pair_flop(bags)
-    if pair * len(bags) * (len(bags) - 1) / 2 <= flop:
+def n_affordable_peers(n_images: int, bags: Bags, engine: Engine) -> int | Literal["all"]:
+    """How many peers an image may have in a set of n_images of which `bags` are some."""
+    pair = pair_flop(bags)
+    if pair * n_images * (n_images - 1) / 2 <= engine.peer_flop:
         return "all"
-    return int(np.clip(flop / (pair * len(bags)), *SAMPLED_PEERS))
+    return int(np.clip(engine.peer_flop / (pair * n_images), *SAMPLED_PEERS))
 
 
 def _statistic(n_images: int, n_patches: int, n_peers: int, nearest_share: float) -> PeerStatistic:

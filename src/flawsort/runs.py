@@ -55,7 +55,8 @@ class Run:
     layout: (n_images, 2), the two-dimensional map, in 0..1.
     reference: the patches that new images are compared with by `assign`: (n, dim) from normals,
         (n_peers, n_patches, dim) from peers; None where no comparison is made.
-    thumbnails: one JPEG an image.
+    thumbnails: one JPEG an image; of a large run those of the images that its report shows,
+        and empty bytes for the others.
     lists: centres and offsets of the inverted lists that `reference` is sorted by, or None.
     mask: the file that was the region of interest, or None.
     """
@@ -124,10 +125,10 @@ def save_run(
     partial = _partial(folder)
     partial.mkdir()
     try:
+        for name, values in _arrays(run).items():  # may be large: straight to disk
+            np.save(partial / f"{name}.npy", values, allow_pickle=False)
         for name, content in _files(run).items():
             (partial / name).write_bytes(content)
-        if run.reference is not None:  # may be large: straight to disk
-            np.save(partial / "reference.npy", run.reference)
         for name, text in (extra or {}).items():
             (partial / name).write_text(text, "utf-8")
         hashes = {path.name: _sha256(path) for path in sorted(partial.iterdir())}
@@ -266,33 +267,33 @@ def _read_table(folder: Path, manifest: Manifest) -> Table:
     return {name: column.to_pylist() for name, column in columns.items()}
 
 
-def _files(run: Run) -> dict[str, bytes]:
-    """Every file of a run but the manifest, the reference and the report."""
+def _arrays(run: Run) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {
         "scores": run.scores,
         "weights": run.weights,
         "embeddings": run.embeddings,
         "linkage": run.linkage,
         "layout": run.layout,
+        "thumbnails": np.cumsum([len(one) for one in run.thumbnails], dtype=np.int64),
     }
+    if run.reference is not None:
+        arrays["reference"] = run.reference
     if run.valid is not None:
         arrays["valid"] = run.valid
     if run.lists is not None:
         arrays["list-centres"], arrays["list-offsets"] = run.lists
-    files = {f"{name}.npy": _npy(values) for name, values in arrays.items()}
+    return arrays
+
+
+def _files(run: Run) -> dict[str, bytes]:
+    """Every file of a run but its arrays, the manifest and the report."""
+    files = {}
     if run.mask is not None:
         files[MASK] = run.mask
     files["thumbnails.bin"] = b"".join(run.thumbnails)
-    files["thumbnails.npy"] = _npy(np.cumsum([len(one) for one in run.thumbnails], dtype=np.int64))
     files["images.csv"] = table_csv(run.table).encode()
     files["images.parquet"] = table_parquet(run.table)
     return files
-
-
-def _npy(values: NDArray[Any]) -> bytes:
-    content = io.BytesIO()
-    np.save(content, values, allow_pickle=False)
-    return content.getvalue()
 
 
 def _read(folder: Path, manifest: Manifest, name: str) -> bytes:

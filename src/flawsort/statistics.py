@@ -30,7 +30,8 @@ class PeerStatistic(Protocol):
 
 
 class ManyPeers(PeerStatistic, Protocol):
-    """A statistic that can also be told of many pairs at once."""
+    """A statistic that can also be told of many pairs at once: of all of them, or, where memory
+    ends on the way, of none."""
 
     def add_many(self, images: Ints, peers: Ints, distances: Tensor, own: Tensor) -> None:
         """All peers of some images. images: (n,) and peers: (n_peers,) are rows. distances:
@@ -50,9 +51,10 @@ class MeanOverPeers:
         self._counts[image] += 1
 
     def add_many(self, images: Ints, peers: Ints, distances: Tensor, own: Tensor) -> None:
-        sums = distances.masked_fill(own[:, :, None], 0).sum(1)
-        self._sums[images] += _at_home(sums)
-        self._counts[images] += len(peers) - _at_home(own.sum(1, keepdim=True))
+        sums = _at_home(distances.masked_fill(own[:, :, None], 0).sum(1))
+        itself = _at_home(own.sum(1, keepdim=True))
+        self._sums[images] += sums
+        self._counts[images] += len(peers) - itself
 
     def result(self) -> NDArray[np.float32]:
         means: NDArray[np.float64] = self._sums / np.maximum(self._counts, 1)
@@ -191,12 +193,10 @@ class DirectedMinima:
         outside = ~counted
         mean = distances.masked_fill(outside, 0).sum(2) / counted.sum(2)
         # An image is no peer of its own: the diagonal stays zero.
-        for target, found in (
-            (self.largest, distances.masked_fill(outside, 0).amax(2)),
-            (self.mean, mean),
-            (self.smallest, distances.masked_fill(outside, np.inf).amin(2)),
-        ):
-            target[where] = _at_home(found.masked_fill(own, 0))[:, known]
+        largest = distances.masked_fill(outside, 0).amax(2)
+        smallest = distances.masked_fill(outside, np.inf).amin(2)
+        found = [_at_home(one.masked_fill(own, 0))[:, known] for one in (largest, mean, smallest)]
+        self.largest[where], self.mean[where], self.smallest[where] = found
 
     def result(self) -> NDArray[np.float32]:
         return self.largest
@@ -207,18 +207,18 @@ class Several:
 
     def __init__(self, statistics: Sequence[ManyPeers]) -> None:
         """statistics: at least one. Ask each for its own result; result() is the first's."""
-        self._statistics = tuple(statistics)
+        self.statistics = tuple(statistics)
 
     def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
-        for statistic in self._statistics:
+        for statistic in self.statistics:
             statistic.add(image, peer, distances)
 
     def add_many(self, images: Ints, peers: Ints, distances: Tensor, own: Tensor) -> None:
-        for statistic in self._statistics:
+        for statistic in self.statistics:
             statistic.add_many(images, peers, distances, own)
 
     def result(self) -> NDArray[np.float32]:
-        return self._statistics[0].result()
+        return self.statistics[0].result()
 
 
 def _at_home(values: Tensor) -> NDArray[Any]:

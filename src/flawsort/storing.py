@@ -19,14 +19,16 @@ from flawsort.cluster import centres, place
 from flawsort.describe import Describer, Reference
 from flawsort.engines import choose_engine
 from flawsort.errors import FlawsortError, RunError
+from flawsort.excerpt import shown_rows
 from flawsort.heatmaps import HeatScale, image_heat
 from flawsort.images import UnreadableImage, View, thumbnail
 from flawsort.lists import InvertedLists
 from flawsort.pipeline import AnomalyClusterer
 from flawsort.pooling import ScoreAxis
 from flawsort.presets import PRESETS, Method
-from flawsort.records import Floats, ImageSet, Ints, SetAside
+from flawsort.records import Floats, ImageSet, Ints, RemoteFile, SetAside
 from flawsort.references import NormalReference, PeerReference
+from flawsort.remote import is_url
 from flawsort.runs import FORMAT_NAME, FORMAT_VERSION, MASK, Manifest, Run, open_run
 from flawsort.summary import image_flags, images_table, two_dimensional_layout
 from flawsort.threads import in_threads
@@ -50,9 +52,10 @@ def make_run(model: AnomalyClusterer) -> Run:
     unusual = image_scores(model.scores_, model.valid_)
     patches, lists = _stored_reference(model.describer_.reference)
     mask = model.view_.mask
+    table = images_table(model.images_, model.labels_, unusual, placed, flags)
     return Run(
         manifest=_manifest(model),
-        table=images_table(model.images_, model.labels_, unusual, placed, flags),
+        table=table,
         scores=model.scores_,
         valid=model.valid_,
         weights=model.weights_,
@@ -62,7 +65,7 @@ def make_run(model: AnomalyClusterer) -> Run:
         reference=patches,
         lists=lists,
         mask=None if mask is None else mask.read_bytes(),
-        thumbnails=_thumbnails(model),
+        thumbnails=_thumbnails(model, shown_rows(table)),
     )
 
 
@@ -167,7 +170,7 @@ def run_images(run: Run) -> ImageSet:
     aside = [entry for entry in run.manifest["set_aside"] if entry["kind"] == "image"]
     return ImageSet(
         tuple(run.table["name"]),
-        tuple(Path(path) for path in run.table["path"]),
+        tuple(RemoteFile(path) if is_url(path) else Path(path) for path in run.table["path"]),
         tuple(run.table["sha256"]),
         tuple(SetAside(entry["name"], entry["reason"]) for entry in aside),
     )
@@ -272,9 +275,9 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in names}}
 
 
-def _thumbnails(model: AnomalyClusterer) -> tuple[bytes, ...]:
-    count = len(model.images_)
-    side = next((side for most, side in THUMBNAIL_SIDES if count <= most), SMALLEST_THUMBNAIL)
+def _thumbnails(model: AnomalyClusterer, rows: Ints) -> tuple[bytes, ...]:
+    """A JPEG for each of the rows, empty for the other images."""
+    side = next((side for most, side in THUMBNAIL_SIDES if len(rows) <= most), SMALLEST_THUMBNAIL)
     size = (256, 256) if model.backbone_ is None else model.backbone_.input_size
 
     def make(row: int) -> bytes:
@@ -286,4 +289,5 @@ def _thumbnails(model: AnomalyClusterer) -> tuple[bytes, ...]:
         picture.save(content, "JPEG", quality=82)
         return content.getvalue()
 
-    return tuple(in_threads(make, range(count), ahead=8))
+    made = dict(zip(rows.tolist(), in_threads(make, rows.tolist(), ahead=8), strict=True))
+    return tuple(made.get(row, b"") for row in range(len(model.images_)))

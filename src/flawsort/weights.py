@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from flawsort.errors import InputError, OptionError
 from flawsort.records import Bools, Floats
 
+# Scores are brought to double precision so many images at a time.
+ROWS_AT_ONCE = 4096
+
 
 def uniform_weights(shape: tuple[int, int], valid: Bools | None = None) -> NDArray[np.float32]:
     """Every valid patch counts the same (the paper's "average"). shape: (n_images, n_patches)."""
@@ -83,11 +86,15 @@ def score_spread(scores: Floats, valid: Bools | None = None) -> float:
 
 def image_scores(scores: Floats, valid: Bools | None = None) -> NDArray[np.float64]:
     """(n_images,): the mean of each image's most unusual patches, one in a hundred."""
-    values = np.asarray(scores, np.float64)
-    if valid is not None:
-        values = np.where(valid, values, values.min())
-    count = max(1, round(0.01 * values.shape[1]))
-    means: NDArray[np.float64] = np.partition(values, -count, axis=1)[:, -count:].mean(axis=1)
+    count = max(1, round(0.01 * scores.shape[1]))
+    lowest = float(scores.min(initial=np.inf))
+    means = np.empty(len(scores))
+    for start in range(0, len(scores), ROWS_AT_ONCE):
+        block = slice(start, start + ROWS_AT_ONCE)
+        values = np.asarray(scores[block], np.float64)
+        if valid is not None:
+            values = np.where(valid[block], values, lowest)
+        means[block] = np.partition(values, -count, axis=1)[:, -count:].mean(axis=1)
     return means
 
 

@@ -34,6 +34,10 @@ class CpuEngine:
     def name(self) -> str:
         if self._arithmetic == "int8":
             return "onnxruntime on the CPU, int8"
+        return self.searched_by
+
+    @property
+    def searched_by(self) -> str:
         return "NumPy on the CPU, float32"
 
     def for_work(self, flop: float) -> CpuEngine:

@@ -21,6 +21,10 @@ class Engine(Protocol):
         """For the run: "NumPy on the CPU, float32"."""
 
     @property
+    def searched_by(self) -> str:
+        """The same for the search in a bank."""
+
+    @property
     def exact_flop(self) -> float:
         """Up to this much arithmetic a search among normals is exact."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from flawsort.errors import OptionError
 from flawsort.nearest import Nearest
 from flawsort.records import Bags, Floats, Ints, Progress
-from flawsort.statistics import PeerStatistic
+from flawsort.statistics import PeerStatistic, Several
 
 Arithmetic: TypeAlias = Literal["float16", "bfloat16", "tf32", "float32"]
 
@@ -60,6 +61,10 @@ class TorchEngine:
     def for_work(self, flop: float) -> TorchEngine:
         return self
 
+    @property
+    def searched_by(self) -> str:
+        return self.name
+
     def nearest_in_bank(
         self, queries: Floats, bank: Floats, *, progress: Progress | None = None
     ) -> Nearest:
@@ -69,8 +74,9 @@ class TorchEngine:
         starts = range(0, len(bank), n_piece)
         total = len(starts) * len(queries)
         for number, first in enumerate(starts):
-            piece = self._patches(bank[first : first + n_piece])
-            size = min(n_piece, len(bank) - first)
+            some = bank[first : first + n_piece]
+            piece = self._kept(partial(self._patches, some))
+            size = len(some)
 
             def search(start: int, stop: int, piece: torch.Tensor = piece) -> Any:
                 return self._search(self._patches(queries[start:stop]), piece)
@@ -105,10 +111,12 @@ class TorchEngine:
         everybody = len(rows) == len(patches)
         if everybody and self._fused and self._fits(len(patches), len(numbers), patches.shape[1]):
             try:
-                self._fold_each_pair_once(patches, extra, numbers, statistic, progress)
-                return statistic.result()
-            except torch.OutOfMemoryError:  # nothing was added yet
+                table = self._table(patches, extra, numbers, progress)
+            except torch.OutOfMemoryError:  # each pair twice then, a block at a time
                 torch.cuda.empty_cache()
+            else:
+                self._tell(statistic, np.arange(len(patches)), numbers, table, own)
+                return statistic.result()
         references = patches if everybody else patches[rows]
         if extra is not None:
             references = np.concatenate([references, extra])
@@ -132,7 +140,7 @@ class TorchEngine:
     def expected_from_peers(
         self, patches: Floats, chosen: Ints, references: Floats, own: Ints
     ) -> NDArray[np.float32]:
-        bank = self._tensor(references).float()
+        bank = self._kept(lambda: self._tensor(references).float())
         expected = np.empty((*chosen.shape, patches.shape[2]), np.float32)
 
         def expect(start: int, stop: int) -> torch.Tensor:
@@ -146,7 +154,7 @@ class TorchEngine:
             others = len(bank) - (mine >= 0).float()
             return total / others.clamp(min=1)[:, None, None]
 
-        at_once = max(1, SIMILARITIES_AT_ONCE // (4 * chosen.shape[1] * references.shape[1]))
+        at_once = max(1, SIMILARITIES_AT_ONCE // max(1, 4 * chosen.shape[1] * references.shape[1]))
         for start, stop, found in self._halving(len(patches), at_once, expect):
             expected[start:stop] = found.cpu().numpy()
         return expected
@@ -155,7 +163,7 @@ class TorchEngine:
         self, bags: Bags, *, progress: Progress | None = None
     ) -> NDArray[np.float32]:
         n, n_patches, dim = bags.patches.shape
-        patches = self._tensor(bags.patches).float()
+        patches = self._kept(lambda: self._tensor(bags.patches).float())
         valid = np.ones((n, n_patches), np.float32) if bags.valid is None else bags.valid
         counted = torch.as_tensor(valid, dtype=torch.float32, device=self._device)
         counted = counted / counted.sum(1, keepdim=True)
@@ -186,13 +194,13 @@ class TorchEngine:
         progress: Progress | None,
     ) -> NDArray[np.float32]:
         """Each image against all references, a block of images at a time."""
-        bank = self._bags(references)
+        bank = self._kept(lambda: self._bags(references))
         n_patches = patches.shape[1]
 
         def compare(start: int, stop: int) -> torch.Tensor:
             return self._distances_to_bags(self._bags(patches[start:stop]), bank, n_patches)
 
-        at_once = max(1, DISTANCES_AT_ONCE // (4 * len(references) * n_patches))
+        at_once = max(1, DISTANCES_AT_ONCE // max(1, 4 * len(references) * n_patches))
         for start, stop, distances in self._halving(len(patches), at_once, compare):
             images = np.arange(start, stop)
             self._tell(statistic, images, numbers, distances, own[start:stop])
@@ -200,21 +208,16 @@ class TorchEngine:
                 progress("scoring", stop * len(references), len(patches) * len(references))
         return statistic.result()
 
-    def _fold_each_pair_once(
-        self,
-        patches: Floats,
-        extra: Floats | None,
-        numbers: Ints,
-        statistic: PeerStatistic,
-        progress: Progress | None,
-    ) -> None:
-        """All pairs of images in one table on the device, each multiplied once."""
+    def _table(
+        self, patches: Floats, extra: Floats | None, numbers: Ints, progress: Progress | None
+    ) -> torch.Tensor:
+        """(n, n_peers, n_patches): the distances of all pairs of images, each multiplied once."""
         from flawsort.engines.kernels import pair_maxima
 
         n, n_patches = patches.shape[:2]
         bags = self._bags(patches)
         table = torch.empty((n, len(numbers), n_patches), device=self._device)
-        table.diagonal(dim1=0, dim2=1).zero_()
+        table.diagonal(dim1=0, dim2=1).zero_()  # told to be no peer, and never left unwritten
         pairs = torch.combinations(torch.arange(n, device=self._device, dtype=torch.int32), 2)
         total = len(pairs) + n * (len(numbers) - n)
         for start in range(0, len(pairs), PAIRS_AT_ONCE):
@@ -237,10 +240,7 @@ class TorchEngine:
                 if progress:
                     done = len(pairs) + min(start + at_once, n) * len(extra)
                     progress("scoring", done, total)
-        at_once = max(1, DISTANCES_AT_ONCE // (4 * len(numbers) * n_patches))
-        for start in range(0, n, at_once):
-            images = np.arange(start, min(start + at_once, n))
-            self._tell(statistic, images, numbers, table[start : start + at_once], images)
+        return table
 
     def _distances_to_bags(
         self, bags: torch.Tensor, references: torch.Tensor, n_patches: int
@@ -288,11 +288,22 @@ class TorchEngine:
         own: Ints,
     ) -> None:
         """own: (n,), which of the references each image is itself, or -1."""
+        if isinstance(statistic, Several):  # one by one: none is told twice if memory ends
+            for one in statistic.statistics:
+                self._tell(one, images, numbers, distances, own)
+            return
         add_many = getattr(statistic, "add_many", None)
         if add_many is not None:
             mine = torch.as_tensor(own, device=self._device)[:, None]
             same = mine == torch.arange(len(numbers), device=self._device)
-            add_many(images, numbers, distances, same)
+
+            def tell(start: int, stop: int) -> None:
+                part = slice(start, stop)
+                add_many(images[part], numbers, distances[part], same[part])
+
+            at_once = max(1, DISTANCES_AT_ONCE // max(1, 4 * len(numbers) * distances.shape[2]))
+            for _ in self._halving(len(images), at_once, tell):
+                pass
             return
         for image, mine, rows in zip(images, own, distances.cpu().numpy(), strict=True):
             for at, (peer, row) in enumerate(zip(numbers, rows, strict=True)):
@@ -337,12 +348,16 @@ class TorchEngine:
         return self._bags(patches[None])[0]
 
     def _tensor(self, values: Floats) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
+
+    def _kept(self, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """What must be on the device as a whole: what is compared with."""
         try:
-            return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
+            return make()
         except torch.OutOfMemoryError as error:
             raise OptionError(
-                f"The GPU's memory ({self._memory()}) does not hold {values.nbytes / 2**30:.1f} GB "
-                "of patches. Compare with fewer peers, or use --device cpu."
+                f"The GPU's memory ({self._memory()}) does not hold the patches to compare with. "
+                "Free some of it, compare with fewer peers, or use --device cpu."
             ) from error
 
     def _bank_piece(self, dim: int) -> int:

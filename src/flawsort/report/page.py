@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from flawsort.excerpt import excerpt
 from flawsort.report.payload import clean, island, payload
 from flawsort.runs import Manifest, Run
 
@@ -31,7 +32,9 @@ def render_report(run: Run, evaluation: dict[str, Any] | None = None) -> str:
     n_evaluated, excluded, true_k, classes, clusters, confusion (classes x clusters) and truth (a
     label or None for each image). The same run gives the same text.
     """
-    data = payload(run, evaluation["truth"] if evaluation else None)
+    run, rows = excerpt(run)
+    truth = [evaluation["truth"][row] for row in rows] if evaluation else None
+    data = payload(run, truth)
     script = "(() => {\n" + "\n".join(_source(name) for name in SCRIPTS) + "\n})();\n"
     clusters = run.manifest.get("clusters") or {}
     k = data["k"]["saved"]

@@ -1,0 +1,69 @@
+"""Whether what was asked for can be done, and what a person should know of what was given."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flawsort.errors import InputError, OptionError
+from flawsort.records import ImageSet
+
+# Fewer normal images than this hardly show all that is normal.
+FEW_NORMALS = 10
+
+
+def check_n_clusters(n_clusters: object) -> None:
+    """ "auto", or a whole number from 2."""
+    if n_clusters == "auto":
+        return
+    if isinstance(n_clusters, bool) or not isinstance(n_clusters, int | np.integer):
+        raise OptionError(f"n_clusters must be 'auto' or a whole number. Got {n_clusters!r}.")
+    if n_clusters < 2:
+        raise OptionError(f"n_clusters must be at least 2. Got {n_clusters}.")
+
+
+def check_random_state(random_state: object) -> None:
+    """A whole number from 0."""
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if not whole or random_state < 0:  # type: ignore[operator]
+        raise OptionError(f"random_state must be a whole number from 0. Got {random_state!r}.")
+
+
+def check_engine(engine: object, weights: str) -> None:
+    """ "local" or "ray"."""
+    if engine not in ("local", "ray"):
+        raise OptionError(f"engine must be 'local' or 'ray'. Got {engine!r}.")
+    if engine == "ray" and weights == "uniform":
+        raise OptionError("weights='uniform' compares nothing, so engine 'ray' has nothing to do.")
+
+
+def check_count(n: int, n_clusters: int | str, found: ImageSet | None = None) -> None:
+    """At least two images, and as many as groups. found: with those that were set aside."""
+    if n < 2:
+        bad = 0 if found is None else len(found.set_aside)
+        aside = f"; {bad} {'was' if bad == 1 else 'were'} set aside" if bad else ""
+        raise InputError(f"At least 2 usable images are needed to group them. Got {n}{aside}.")
+    if isinstance(n_clusters, int | np.integer) and n_clusters > n:
+        raise OptionError(
+            f"n_clusters must be between 2 and {n} (the number of images). Got {n_clusters}."
+        )
+
+
+def oddities(images: ImageSet, normals: ImageSet | None) -> list[str]:
+    """What a person should know before trusting the groups."""
+    notes = []
+    copies = images.duplicates()
+    if copies:
+        count = sum(len(group) - 1 for group in copies)
+        are = "are exact copies of others" if count > 1 else "is an exact copy of another"
+        notes.append(f"{count} of the images {are}.")
+    if normals is not None:
+        both = len(set(images.digests) & set(normals.digests))
+        if both:
+            notes.append(
+                f"{both} of the images {'are' if both > 1 else 'is'} among the normal ones too."
+            )
+        known = len(set(normals.digests))
+        if known < FEW_NORMALS:
+            few = f"{known} normal image{'s' if known > 1 else ''}"
+            notes.append(f"Only {few}: what is not shown there looks unusual.")
+    return notes

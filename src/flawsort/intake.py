@@ -1,0 +1,100 @@
+"""Files to bags for one run: with its backbone, its view and its cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flawsort.backbones import Backbone
+from flawsort.cache import BagCache, default_cache_folder
+from flawsort.embed import Embedded, cache_setting, embed, embed_batch
+from flawsort.engines import Engine
+from flawsort.images import View
+from flawsort.inputs import distinct_rows, used_images
+from flawsort.memory import IN_MEMORY, Need, shall_stream
+from flawsort.presets import Method
+from flawsort.records import Bags, ImageSet, Progress
+from flawsort.references import n_affordable_peers
+
+# Images that are tried for one that shows how large a bag is.
+PROBES = 8
+# However large a bag is, a sample of the normals has so many.
+MIN_SAMPLED_NORMALS = 64
+
+
+@dataclass(frozen=True)
+class Intake:
+    """cache: a folder, "auto" for the user's own, None for none."""
+
+    backbone: Backbone
+    view: View
+    cache: str | Path | None
+    progress: Progress | None
+
+    @property
+    def cache_folder(self) -> Path | None:
+        if self.cache is None:
+            return None
+        return default_cache_folder() if self.cache == "auto" else Path(self.cache)
+
+    @property
+    def setting(self) -> dict[str, object]:
+        """All that decides a bag besides the image's content."""
+        return cache_setting(self.backbone, self.view)
+
+    def embed(self, images: ImageSet, kind: str = "image") -> Embedded:
+        """The bags of all images that can be used."""
+        return embed(
+            images,
+            self.backbone,
+            self.view,
+            cache=self._bag_cache(),
+            kind=kind,
+            progress=self.progress,
+        )
+
+    def batch(self, images: ImageSet) -> tuple[Bags | None, ImageSet]:
+        """A few of many images. Their bags are only kept where a cache was asked for by name."""
+        cache = None if self.cache == "auto" else self._bag_cache()
+        return embed_batch(images, self.backbone, self.view, cache)
+
+    def streams(
+        self,
+        images: ImageSet,
+        normals: ImageSet | None,
+        method: Method,
+        engine: Engine,
+        limit: int | None,
+    ) -> bool:
+        """Whether a set is too large for memory, by the size of its first bag."""
+        if method.weights == "uniform":
+            return False
+        for row in range(min(len(images), PROBES)):
+            probe, _ = embed_batch(images.take([row]), self.backbone, self.view)
+            if probe is not None:
+                break
+        else:  # said with reasons when all are embedded
+            return False
+        n = len(set(images.digests))
+        peers = method.n_peers or n_affordable_peers(n, probe, engine)
+        everybody = normals is None and (peers == "all" or peers >= n)
+        n_normals = 0 if normals is None else len(set(normals.digests))
+        need = Need(n, n_normals, probe.n_patches, probe.dim)
+        return shall_stream(need, limit, everybody=everybody)
+
+    def some_normals(self, normals: ImageSet, random_state: int) -> tuple[Bags, ImageSet, int]:
+        """The bags of normal images, or of a sample as large as may be in memory at once; the
+        images they are of; and of how many that could have been."""
+        rows = distinct_rows(normals)
+        probe = self.embed(normals.take(rows[:1]), "normal").bags
+        most = max(MIN_SAMPLED_NORMALS, int(IN_MEMORY // probe.patches.nbytes))
+        order = np.random.default_rng(random_state).permutation(len(rows))
+        some = normals.take(np.sort(rows[order[:most]]) if len(rows) > most else rows)
+        known = self.embed(some, "normal")
+        return known.bags, used_images(some, known.images), len(rows)
+
+    def _bag_cache(self) -> BagCache | None:
+        folder = self.cache_folder
+        return None if folder is None else BagCache(folder, self.setting)

@@ -1,0 +1,90 @@
+"""How much memory a run takes, in memory or streamed, and which of the two it shall be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from flawsort.errors import OptionError
+
+# Up to so many bytes of bags a set is held in memory, unless a limit was given.
+IN_MEMORY = 2**30
+# What Python, NumPy and onnxruntime with a backbone take themselves.
+BASE = 600 * 2**20
+# Of an image besides its patches: its thumbnail, its names and digests, and its rows in tables.
+PER_IMAGE = 12_000
+# Batches and samples of a streamed run, in images (see flawsort.streaming).
+STREAMED_IMAGES = 512 + 4 * 64
+# A bank of normals, its inverted lists, and what building them takes.
+BANK = 3 * 512 * 2**20
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes from 4GB, 500M or a plain number."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", str(text), re.IGNORECASE)
+    size = int(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
+    if size <= 0:
+        raise OptionError(f"max_memory must be a size such as 4GB or 500M. Got '{text}'.")
+    return size
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a set needs. bag: bytes of a bag; patches, dim: of one."""
+
+    n_images: int
+    n_normals: int
+    n_patches: int
+    dim: int
+
+    @property
+    def bag(self) -> int:
+        return 2 * self.n_patches * self.dim
+
+    @property
+    def bags(self) -> int:
+        """Bytes of all bags."""
+        return (self.n_images + self.n_normals) * self.bag
+
+    @property
+    def in_memory(self) -> int:
+        """Bytes, about, of a run with all bags in memory."""
+        # Scores and weights in single precision, and what they are copied to and computed from.
+        results = self.n_images * (32 * self.n_patches + 16 * self.dim + PER_IMAGE)
+        return BASE + self.bags + results + (min(BANK, 3 * self.n_normals * self.bag))
+
+    @property
+    def streamed(self) -> int:
+        """Bytes, about, of a run that streams."""
+        # Scores and weights in half precision, joined and put in order, which takes them twice.
+        results = self.n_images * (8 * self.n_patches + 16 * self.dim + PER_IMAGE)
+        known = min(self.n_normals * self.bag, IN_MEMORY) + BANK if self.n_normals else 0
+        return BASE + STREAMED_IMAGES * self.bag + results + known
+
+
+def shall_stream(need: Need, max_memory: int | None, *, everybody: bool) -> bool:
+    """Whether a run streams. everybody: all images are compared with each other, which cannot be
+    streamed. OptionError where max_memory cannot be met, with what would meet it."""
+    if max_memory is None:
+        return not everybody and need.bags > IN_MEMORY
+    if need.in_memory <= max_memory:
+        return False
+    if everybody:
+        raise OptionError(
+            f"Comparing {need.n_images:,} images with each other takes about "
+            f"{_shown(need.in_memory)}, more than max_memory, {_shown(max_memory)}. Compare with a "
+            "sample of peers, which can be streamed (--peers 128), or allow more."
+        )
+    if need.streamed > max_memory:
+        raise OptionError(
+            f"{need.n_images:,} images take about {_shown(need.streamed)} even when they are "
+            f"streamed. max_memory is {_shown(max_memory)}: allow "
+            f"{_shown(need.streamed)}, or sort fewer images at a time."
+        )
+    return True
+
+
+def _shown(size: int) -> str:
+    return f"{size / 2**30:.1f} GB"

@@ -1,0 +1,503 @@
+"""A real Ray cluster of two workers comes to what one machine comes to, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flawsort import BackboneError, InputError, OptionError, View, fleet, streaming
+from flawsort.backbones import DEFAULT_BACKBONE, Backbone, load_backbone
+from flawsort.embed import cache_setting, embed, embed_batch
+from flawsort.engines import CpuEngine, choose_engine
+from flawsort.files import array_images, find_images
+from flawsort.fleet import RayWorkers, engine_here, part_setting, ray_workers
+from flawsort.inputs import distinct_rows
+from flawsort.partfiles import PartFiles
+from flawsort.presets import Method
+from flawsort.raycluster import connected
+from flawsort.records import Bags, ImageSet
+from flawsort.references import NormalReference, PeerReference
+from flawsort.streaming import Batch, Part, Streamed, fit_streamed
+from mortal_workers import DiaryWorker, OnceMortalWorker, PoisonedWorker
+from plates import KINDS, SIDE, plate_arrays, write_plates
+
+needs_ray = pytest.mark.skipif(
+    find_spec("ray") is None or find_spec("pyarrow") is None,
+    reason="Ray is not installed: pip install 'flawsort[ray]'",
+)
+needs_stores = pytest.mark.skipif(
+    find_spec("pyarrow") is None or find_spec("fsspec") is None,
+    reason="pyarrow or fsspec is not installed: pip install 'flawsort[ray]'",
+)
+# A library's warnings about itself are not ours to fix.
+pytestmark = pytest.mark.filterwarnings("default")
+VIEW = View()
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    return load_backbone(DEFAULT_BACKBONE, image_size=SIDE)
+
+
+@pytest.fixture(scope="module")
+def plates_and_a_bad_one(tmp_path_factory: pytest.TempPathFactory) -> ImageSet:
+    """14 plates and a file that is no image, distinct contents in the order of content."""
+    folder = tmp_path_factory.mktemp("fleet") / "parts"
+    write_plates(folder, KINDS)
+    (folder / "broken.png").write_bytes(b"not a picture")
+    images = find_images(folder)
+    return images.take(distinct_rows(images))
+
+
+@pytest.fixture(scope="module")
+def known(backbone: Backbone, tmp_path_factory: pytest.TempPathFactory) -> Bags:
+    folder = tmp_path_factory.mktemp("fleet") / "good"
+    write_plates(folder, ("good",) * 4)
+    return embed(find_images(folder), backbone, VIEW).bags
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """Two workers, as a process each; they find the workers of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")  # others fill this machine's memory
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+
+        options = {"log_to_driver": False, "include_dashboard": False}
+        ray.init(address="local", num_cpus=2, object_store_memory=10**8, **options)
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "BATCH_IMAGES", 2)
+    monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 6)
+
+
+@pytest.fixture
+def fit(backbone: Backbone, plates_and_a_bad_one: ImageSet, known: Bags) -> Callable[..., Streamed]:
+    """The set fitted by some workers, None for this process."""
+
+    def run(workers: Any, *, normals: bool = True, images: ImageSet | None = None) -> Streamed:
+        reference = NormalReference.from_bags(known) if normals else None
+        return fit_streamed(
+            images or plates_and_a_bad_one,
+            lambda some: embed_batch(some, backbone, VIEW),
+            reference,
+            Method(n_peers=4),
+            engine=CpuEngine(),
+            workers=workers,
+        )
+
+    return run
+
+
+def some_workers(backbone: Backbone, parts: str | Path, **others: Any) -> RayWorkers:
+    return ray_workers(
+        backbone=DEFAULT_BACKBONE,
+        setting=cache_setting(backbone, VIEW),
+        view=VIEW,
+        parts=parts,
+        **{"image_size": SIDE, "n_workers": 2, **others},
+    )
+
+
+def diarists(backbone: Backbone, parts: Path, kind: type = DiaryWorker) -> RayWorkers:
+    parts.mkdir(exist_ok=True)
+    return dataclasses.replace(some_workers(backbone, parts), worker=kind)
+
+
+def diary(parts: Path) -> list[tuple[str, str]]:
+    """Who did which batch, by process and first name."""
+    lines = (parts / "diary").read_text().splitlines()
+    return [(line.split()[0], line.split()[1]) for line in lines]
+
+
+def assert_same(one: Streamed, other: Streamed) -> None:
+    for name in ("scores", "weights", "embeddings"):
+        np.testing.assert_array_equal(
+            getattr(one.described, name), getattr(other.described, name), err_msg=name
+        )
+    assert one.images == other.images
+    assert one.grid == other.grid
+    assert one.how == other.how
+    assert (one.sample == other.sample).all()
+
+
+@needs_ray
+@pytest.mark.usefixtures("cluster")
+class TestCluster:
+    @pytest.mark.parametrize("normals", [True, False], ids=["normals", "peers"])
+    def test_a_killed_worker_changes_nothing(
+        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path, normals: bool
+    ) -> None:
+        parts = tmp_path / "parts"
+        found = fit(diarists(backbone, parts, OnceMortalWorker), normals=normals)
+        assert (parts / "died").exists()
+        assert_same(found, fit(None, normals=normals))
+        assert [entry.name for entry in found.images.set_aside] == ["broken.png"]
+        entries = diary(parts)
+        assert len({name for _, name in entries}) == 8  # of 15 images
+        # Only what the lost worker was at is done again, by another process.
+        again = [name for _, name in entries if [n for _, n in entries].count(name) > 1]
+        assert len(set(again)) == 1
+        assert len(entries) == 9
+        assert len({process for process, _ in entries}) == 3
+        lines = (parts / "diary").read_text().splitlines()
+        assert {line.split()[2] for line in lines} == {"1"}  # threads, for a CPU a worker
+
+    def test_parts_that_are_there_are_not_computed_again(
+        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+    ) -> None:
+        parts = tmp_path / "parts"
+        first = fit(diarists(backbone, parts))
+        assert len(diary(parts)) == 8
+        (folder,) = (path for path in parts.iterdir() if path.is_dir())
+        files = sorted(folder.iterdir())
+        assert len(files) == 8
+        files[0].unlink()
+        files[3].write_bytes(files[3].read_bytes()[:-100])
+        changed = bytearray(files[5].read_bytes())
+        for place in range(10, len(changed) // 2, 7):
+            changed[place] ^= 1
+        files[5].write_bytes(changed)
+        workers = diarists(backbone, parts)
+        again = fit(workers)
+        assert_same(first, again)
+        assert len(diary(parts)) == 8 + 3
+        workers.clear()
+        assert not folder.exists()
+
+    def test_urls_in_and_out(
+        self,
+        backbone: Backbone,
+        fit: Callable[..., Streamed],
+        plates_and_a_bad_one: ImageSet,
+        tmp_path: Path,
+    ) -> None:
+        one = plates_and_a_bad_one.sources[0]
+        assert isinstance(one, Path)
+        found = find_images(f"file://{one.parent}")
+        images = found.take(distinct_rows(found))
+        result = fit(some_workers(backbone, f"file://{tmp_path}/parts"), images=images)
+        here = fit(None)
+        np.testing.assert_array_equal(result.described.embeddings, here.described.embeddings)
+        assert result.images.names == here.images.names
+        assert len(list((tmp_path / "parts").glob("*/*.parquet"))) == 8
+
+    def test_a_batch_that_kills_every_worker_is_given_up(
+        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+    ) -> None:
+        workers = diarists(backbone, tmp_path / "parts", PoisonedWorker)
+        with pytest.raises(InputError, match=r"The batch of '.*png' took its worker down 2 times"):
+            fit(workers)
+
+    def test_another_backbone_on_a_worker(
+        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+    ) -> None:
+        workers = some_workers(backbone, tmp_path / "parts", image_size=96)
+        with pytest.raises(BackboneError, match=r"another one on .* Install the same files"):
+            fit(workers)
+
+    def test_parts_that_cannot_be_written(
+        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+    ) -> None:
+        (tmp_path / "parts").write_text("a file where a folder should be")
+        with pytest.raises(OptionError, match=r"The parts cannot be .* in '.*parts/"):
+            fit(some_workers(backbone, tmp_path / "parts"))
+
+    def test_no_room_for_a_worker(
+        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+    ) -> None:
+        workers = some_workers(backbone, tmp_path, n_workers=None, cpus_per_worker=3)
+        with pytest.raises(OptionError, match="No machine of the Ray cluster has 3 CPUs for a"):
+            fit(workers)
+
+    def test_arrays_stay_at_home(
+        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+    ) -> None:
+        with pytest.raises(InputError, match="takes images from files or URLs"):
+            fit(some_workers(backbone, tmp_path), images=array_images(plate_arrays()))
+
+
+@needs_ray
+class TestConnection:
+    @pytest.fixture
+    def ray(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        """Ray, not connected, and nothing started: what it was asked for is written down."""
+        import ray
+
+        asked: list[Any] = []
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        monkeypatch.setattr(ray, "init", lambda **options: asked.append(options))
+        monkeypatch.setattr(ray, "shutdown", lambda: asked.append("shutdown"))
+        return asked
+
+    def test_a_cluster_of_our_own_is_stopped_again(self, ray: Any) -> None:
+        with suppress(KeyboardInterrupt), connected(None, 5):
+            assert len(ray) == 1
+            raise KeyboardInterrupt
+        assert ray[0]["address"] == "local"
+        assert ray[0]["num_cpus"] >= 5
+        assert ray[0]["include_dashboard"] is False
+        assert ray[1] == "shutdown"
+
+    def test_a_running_cluster_is_joined(self, ray: Any) -> None:
+        with connected("auto", 5):
+            pass
+        assert ray[0]["address"] == "auto"
+        assert "num_cpus" not in ray[0]
+
+    def test_no_cluster_there(self, ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        import ray as module
+
+        def nobody(**_: Any) -> None:
+            raise ConnectionError("Could not find any running Ray instance.")
+
+        monkeypatch.setattr(module, "init", nobody)
+        with (
+            pytest.raises(OptionError, match="No Ray cluster at 'auto': Could not find any"),
+            connected("auto", 1),
+        ):
+            pass
+
+    def test_nothing_is_started_where_all_parts_are_there(
+        self, ray: Any, backbone: Backbone, known: Bags, tmp_path: Path
+    ) -> None:
+        workers = some_workers(backbone, tmp_path)
+        describer = a_describer(known)
+        files = PartFiles(workers.parts, part_setting(workers.recipe, describer))
+        batch, part = a_batch()
+        files.store(files.url(batch), batch, part)
+        (found,) = workers.describe([batch], describer)
+        assert found.digests == part.digests
+        assert ray == []
+
+
+def a_describer(known: Bags, **method: Any) -> Any:
+    from flawsort.describe import Describer
+
+    return Describer(Method(**method), NormalReference.from_bags(known, exact=True), 0.5, None)
+
+
+def a_batch(n: int = 5, *, masked: bool = False) -> tuple[Batch, Part]:
+    """Five images, of which the second could not be used."""
+    rng = np.random.default_rng(3)
+    names = tuple(f"{row}.png" for row in range(n))
+    digests = tuple(f"{row:064x}" for row in range(n))
+    images = ImageSet(names, tuple(Path(name) for name in names), digests)
+    rows = [row for row in range(n) if row != 1]
+    part = Part(
+        tuple(digests[row] for row in rows),
+        rng.normal(size=(len(rows), 6)).astype(np.float16),
+        rng.random((len(rows), 6)).astype(np.float16),
+        rng.normal(size=(len(rows), 3)).astype(np.float32),
+        rng.normal(size=len(rows)),
+        rng.random((len(rows), 6)) > 0.5 if masked else None,
+        {"1.png": "not an image"} if n > 1 else {},
+    )
+    return Batch(images, np.full(n, -1)), part
+
+
+def assert_same_part(one: Part, other: Part) -> None:
+    for field in dataclasses.fields(Part):
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(mine, np.ndarray):
+            np.testing.assert_array_equal(mine, theirs)
+            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+        else:
+            assert mine == theirs
+
+
+@needs_stores
+class TestPartFiles:
+    @pytest.mark.parametrize("masked", [True, False])
+    @pytest.mark.parametrize("place", ["{}", "file://{}", "memory://bucket{}"])
+    def test_round_trip(self, tmp_path: Path, place: str, masked: bool) -> None:
+        files = PartFiles(place.format(tmp_path), {"seed": 0})
+        batch, part = a_batch(masked=masked)
+        assert files.present() == set()
+        assert files.load(files.url(batch)) is None
+        files.store(files.url(batch), batch, part)
+        assert files.present() == {files.url(batch)}
+        found = files.load(files.url(batch))
+        assert found is not None
+        assert_same_part(found, part)
+        files.clear()
+        assert files.present() == set()
+
+    def test_nothing_usable(self, tmp_path: Path) -> None:
+        batch, _ = a_batch(2)
+        empty = np.empty((0, 0), np.float16)
+        reasons = {"0.png": "empty", "1.png": "not an image"}
+        part = Part((), empty, empty, empty.astype(np.float32), np.empty(0), None, reasons)
+        files = PartFiles(str(tmp_path), {})
+        files.store(files.url(batch), batch, part)
+        found = files.load(files.url(batch))
+        assert found is not None
+        assert_same_part(found, part)
+
+    def test_others_can_read_them(self, tmp_path: Path) -> None:
+        import pyarrow.parquet
+
+        batch, part = a_batch()
+        files = PartFiles(str(tmp_path), {})
+        files.store(files.url(batch), batch, part)
+        table = pyarrow.parquet.read_table(files.url(batch)).to_pydict()
+        assert table["name"] == ["0.png", "2.png", "3.png", "4.png", "1.png"]
+        np.testing.assert_array_equal(table["vector"][1], part.vectors[1])
+        np.testing.assert_array_equal(np.frombuffer(table["scores"][2], np.float16), part.scores[2])
+        assert table["reason"] == [None] * 4 + ["not an image"]
+
+    def test_whole_or_not_at_all(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from fsspec.implementations.local import LocalFileSystem
+
+        def full(*_: Any, **__: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(LocalFileSystem, "mv", full)
+        batch, part = a_batch()
+        files = PartFiles(str(tmp_path), {})
+        with pytest.raises(OptionError, match=r"cannot be written in .*No space left"):
+            files.store(files.url(batch), batch, part)
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+    def test_a_bit_changes_nothing_unseen(self, tmp_path: Path) -> None:
+        batch, part = a_batch(masked=True)
+        files = PartFiles(str(tmp_path), {})
+        files.store(files.url(batch), batch, part)
+        whole = Path(files.url(batch)).read_bytes()
+        n_seen = 0
+        for place in range(0, len(whole), 5):
+            changed = bytearray(whole)
+            changed[place] ^= 1
+            Path(files.url(batch)).write_bytes(changed)
+            found = files.load(files.url(batch))
+            n_seen += found is None
+            if found is not None:  # of no account, in parquet's own statistics
+                assert_same_part(found, part)
+        assert n_seen > 200
+
+    def test_names_follow_from_content(self, tmp_path: Path) -> None:
+        batch, _ = a_batch()
+        other = Batch(batch.images, np.array([0, -1, -1, -1, -1]))
+        renamed = dataclasses.replace(
+            batch, images=dataclasses.replace(batch.images, names=tuple("abcde"))
+        )
+        urls = {PartFiles("x", {"seed": 0}).url(one) for one in (batch, other, renamed)}
+        assert len(urls) == 3
+        assert PartFiles("x", {"seed": 1}).folder != PartFiles("x", {"seed": 0}).folder
+        assert PartFiles("x", {"seed": 0}).url(batch) in urls
+
+
+class TestSetting:
+    @pytest.fixture
+    def recipe(self) -> fleet.Recipe:
+        return fleet.Recipe("net", None, None, VIEW, {"backbone": "abc"}, None, 1, 0.0)
+
+    def test_everything_that_decides_is_in_it(self, recipe: fleet.Recipe, known: Bags) -> None:
+        fewer = known.take(range(3))
+        settings = [
+            part_setting(recipe, a_describer(known)),
+            part_setting(recipe, a_describer(fewer)),
+            part_setting(recipe, a_describer(known, pooling="average")),
+            part_setting(recipe, dataclasses.replace(a_describer(known), temperature=0.6)),
+            part_setting(
+                dataclasses.replace(recipe, setting={"backbone": "x"}), a_describer(known)
+            ),
+            part_setting(dataclasses.replace(recipe, gpus=1), a_describer(known)),
+        ]
+        peers = dataclasses.replace(
+            a_describer(known), reference=PeerReference(known.patches, 0.2, engine=CpuEngine())
+        )
+        settings.append(part_setting(recipe, peers))
+        lists = a_describer(known)
+        lists.reference.exact = False
+        settings.append(part_setting(recipe, lists))
+        assert len({str(setting) for setting in settings}) == len(settings)
+
+    def test_it_is_the_same_tomorrow(self, recipe: fleet.Recipe, known: Bags) -> None:
+        cpus = dataclasses.replace(recipe, cpus=7)
+        assert part_setting(recipe, a_describer(known)) == part_setting(cpus, a_describer(known))
+
+    def test_the_run_s_engine_goes_along_on_a_cpu(self, recipe: fleet.Recipe) -> None:
+        engine = CpuEngine("int8")
+        assert engine_here(engine, recipe, exact=False) is engine
+
+    def test_an_engine_of_a_gpu_is_not_taken_to_a_cpu(self, recipe: fleet.Recipe) -> None:
+        class Elsewhere:
+            name = "Triton on a GPU, float16"
+
+        found = engine_here(Elsewhere(), recipe, exact=False)  # type: ignore[arg-type]
+        assert found.name == choose_engine("cpu", "int8").name
+        found = engine_here(Elsewhere(), recipe, exact=True)  # type: ignore[arg-type]
+        assert found.name == choose_engine("cpu", "float32").name
+
+
+class TestOptions:
+    def test_without_ray(self, backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(fleet, "find_spec", lambda name: None)
+        with pytest.raises(OptionError, match=r"needs Ray: pip install 'flawsort\[ray\]'"):
+            some_workers(backbone, "parts")
+
+    @pytest.fixture
+    def _there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(fleet, "find_spec", lambda name: True)
+
+    @pytest.mark.usefixtures("_there")
+    def test_places_are_absolute(self, backbone: Backbone, tmp_path: Path) -> None:
+        from PIL import Image
+
+        Image.new("L", (4, 4), 255).save(tmp_path / "mask.png")
+        view = View(mask=Path(os.path.relpath(tmp_path / "mask.png")))
+        workers = ray_workers(
+            backbone="nets/a.onnx#out", setting={}, view=view, parts="parts", weights="w.pt"
+        )
+        recipe = workers.recipe
+        assert recipe.backbone == os.path.abspath("nets/a.onnx") + "#out"
+        assert recipe.weights == os.path.abspath("w.pt")
+        assert recipe.view.mask is not None
+        assert recipe.view.mask.is_absolute()
+        assert workers.parts == os.path.abspath("parts")
+        assert some_workers(backbone, "s3://bucket/parts").parts == "s3://bucket/parts"
+        assert some_workers(backbone, "parts").recipe.backbone == DEFAULT_BACKBONE
+
+    @pytest.mark.usefixtures("_there")
+    @pytest.mark.parametrize(
+        ("options", "gpus"),
+        [
+            ({}, 0),
+            ({"device": "cpu"}, 0),
+            ({"device": "cuda"}, 1),
+            ({"device": "cuda", "gpus_per_worker": 0.5}, 0.5),
+            ({"gpus_per_worker": 2}, 2),
+        ],
+    )
+    def test_gpus(self, backbone: Backbone, options: dict[str, Any], gpus: float) -> None:
+        assert some_workers(backbone, "parts", **options).recipe.gpus == gpus
+
+    @pytest.mark.usefixtures("_there")
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"n_workers": 0}, "n_workers must be at least 1. Got 0"),
+            ({"cpus_per_worker": 0}, "cpus_per_worker must be at least 1. Got 0"),
+            ({"gpus_per_worker": 1.5}, "gpus_per_worker must be a share of 1 or a whole number"),
+            ({"gpus_per_worker": -1}, "gpus_per_worker must be"),
+        ],
+    )
+    def test_bad(self, backbone: Backbone, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(OptionError, match=message):
+            some_workers(backbone, "parts", **options)
