@@ -14,7 +14,7 @@ from flawsort import embed as embed_module
 from flawsort.backbones import BackboneInfo
 from flawsort.backbones.patches import patch_embeddings
 from flawsort.cache import BagCache
-from flawsort.embed import Embedded, cache_setting, embed
+from flawsort.embed import Embedded, cache_setting, embed, embed_batch
 from flawsort.errors import BackboneError, InputError
 from flawsort.files import array_images, find_images
 from flawsort.images import View
@@ -420,3 +420,54 @@ def test_the_share_inside_each_patch(grid: tuple[int, int]) -> None:
         for col in range(grid[1]):
             part = inside[rows[row] : rows[row + 1], cols[col] : cols[col + 1]]
             assert share[row, col] == pytest.approx(part.mean())
+
+
+# ---- a few of many ----
+
+
+def test_a_batch_is_embedded_as_all_are(tmp_path: Path) -> None:
+    paint(tmp_path)
+    (tmp_path / "1.png").write_bytes(b"torn")
+    (tmp_path / "copy of 2.png").write_bytes((tmp_path / "2.png").read_bytes())
+    images = find_images(tmp_path)
+    view = View(fit="pad")
+    bags, usable = embed_batch(images, MeanColours(), view)
+    whole = embed(images, MeanColours(), view)
+    assert bags is not None
+    np.testing.assert_array_equal(bags.patches, whole.bags.patches)
+    assert bags.grid == whole.bags.grid
+    assert usable == whole.images
+    assert usable.names == ("0.png", "2.png", "3.png", "4.png", "5.png", "copy of 2.png")
+    assert [entry.name for entry in usable.set_aside] == ["1.png"]
+
+
+def test_a_batch_without_a_usable_image_says_why(tmp_path: Path) -> None:
+    for name in ("x.png", "y.png"):
+        (tmp_path / name).write_bytes(b"torn " + name[:1].encode())
+    (tmp_path / "z.png").write_bytes(b"torn x")
+    images = find_images(tmp_path)
+    before = ImageSet(images.names, images.sources, images.digests, (SetAside("old", "known"),))
+    bags, usable = embed_batch(before, MeanColours(), View())
+    assert bags is None
+    assert len(usable) == 0
+    assert [entry.name for entry in usable.set_aside] == ["old", "x.png", "y.png", "z.png"]
+    assert all(entry.reason for entry in usable.set_aside)
+
+
+def test_a_batch_uses_the_cache_and_leaves_it_as_large_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, backbone = paint(tmp_path / "images"), MeanColours()
+    cache = cache_in(tmp_path / "cache", backbone)
+
+    def prune() -> None:
+        raise AssertionError("a look at all of a cache takes longer than a batch")
+
+    monkeypatch.setattr(cache, "prune", prune)
+    first, _ = embed_batch(images.take([0, 1, 2]), backbone, View(), cache)
+    assert len(bag_files(tmp_path / "cache")) == sum(backbone.batches) == 3
+    again, _ = embed_batch(images.take([2, 0, 3]), backbone, View(), cache)
+    assert sum(backbone.batches) == 4
+    assert first is not None
+    assert again is not None
+    np.testing.assert_array_equal(again.patches[:2], first.patches[[2, 0]])

@@ -8,10 +8,13 @@ import re
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import flawsort
-from plates import KINDS, MAIN, STALLING_MAIN, Cli, contents, run_code, start, write_plates
+import flawsort.memory
+import flawsort.streaming
+from plates import KINDS, MAIN, STALLING_MAIN, Answer, Cli, contents, run_code, start, write_plates
 
 needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
 
@@ -27,9 +30,12 @@ def job(plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[s
     ]  # fmt: skip
 
 
-def kill_in(stage: str, job: list[str | Path]) -> None:
-    """Start a job and end it, with no chance to tidy up, once a stage is under way."""
-    with start(STALLING_MAIN, stage, *job) as process:
+def kill_in(stage: str, job: list[str | Path], before: str = "") -> None:
+    """Start a job and end it, with no chance to tidy up, once a stage is under way.
+
+    before: code that comes first.
+    """
+    with start(before + STALLING_MAIN, stage, *job) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         os.kill(process.pid, signal.SIGKILL)
@@ -85,6 +91,68 @@ def test_damaged_cache_entries_are_computed_again(job: list[str | Path], cli: Cl
     answer = cli(*job, "-o", "again")
     counts = re.findall(r"^embedding[a-z ]*: (\d+) of", answer.err, re.MULTILINE)
     assert 0 < int(counts[0]) < 42
+    assert results("again") == results("run")
+
+
+def assert_refused(answer: Answer, message: str) -> None:
+    assert answer.code == 2
+    assert answer.out == ""
+    assert re.fullmatch(r"flawsort: [^\n]*\n", answer.err)
+    assert message in answer.err
+    assert not Path("run").exists()
+
+
+def test_memory_that_is_not_enough_is_told_in_one_line(job: list[str | Path], cli: Cli) -> None:
+    alone = ["cluster", "parts", "--image-size", "64", "-o", "run", "-q"]
+    for size in ("x", "0", "4 bytes"):
+        assert_refused(
+            cli(*alone, "--max-memory", size),
+            f"max_memory must be a size such as 4GB or 500M. Got '{size}'.",
+        )
+    assert_refused(
+        cli(*alone, "--max-memory", "100M"),
+        "Comparing 42 images with each other takes about 0.6 GB, more than max_memory, 0.1 GB.",
+    )
+    assert_refused(
+        cli(*alone, "--max-memory", "100M", "--peers", "10"),
+        "42 images take about 0.6 GB even when they are streamed. max_memory is 0.1 GB: allow",
+    )
+
+
+def test_a_job_within_a_limit_is_streamed(
+    job: list[str | Path], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli(*job).code == 0
+    for name, size in (("BASE", 0), ("PER_IMAGE", 0), ("BANK", 0), ("STREAMED_IMAGES", 2)):
+        monkeypatch.setattr(flawsort.memory, name, size)
+    held, streamed = flawsort.memory.Need(42, 10, 64, 168), [*job, "--max-memory", "700K"]
+    assert held.streamed < 700 * 2**10 < held.in_memory
+    answer = cli(*streamed, "-o", "streamed")
+    assert answer.code == 0
+    assert "sorting: 42 of 42" in answer.err
+    assert not list(Path("cache/parts").iterdir())
+    first, second = flawsort.open_run("run"), flawsort.open_run("streamed")
+    assert second.scores.dtype == np.float16
+    assert second.table["cluster"] == first.table["cluster"]
+    np.testing.assert_allclose(second.embeddings, first.embeddings, atol=1e-5)
+    assert cli(*job, "--max-memory", "900M", "-o", "held").code == 0
+    assert flawsort.open_run("held").scores.dtype == np.float32
+
+
+@needs_kill
+def test_kill_while_sorting_batches(
+    job: list[str | Path], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In a process of its own every set is too large.
+    kill_in("sorting", job, "from flawsort import memory, streaming; memory.IN_MEMORY = 0\n"
+            "streaming.BATCH_IMAGES = 16\n")  # fmt: skip
+    assert not Path("run").exists()
+    assert len(list(Path("cache/parts").glob("*/*.npz"))) == 1
+    monkeypatch.setattr(flawsort.memory, "IN_MEMORY", 0)
+    monkeypatch.setattr(flawsort.streaming, "BATCH_IMAGES", 16)
+    assert cli(*job).code == 0
+    assert not list(Path("cache/parts").iterdir())
+    assert cli(*job, "-o", "again", "--no-cache").code == 0
     assert results("again") == results("run")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -289,3 +291,104 @@ def test_new_images_against_stored_peers(share: float, count: int | None) -> Non
         )
     some = np.array([2, 0])
     np.testing.assert_array_equal(comparison.expected(some, np.zeros((2, 1), int)), expected[some])
+
+
+@pytest.mark.parametrize(("share", "count"), [(1.0, None), (0.5, 2)])
+def test_images_that_are_peers_themselves(share: float, count: int | None) -> None:
+    peers = made_bags(5, seed=1)
+    bags = Bags(np.concatenate([made_bags(2, seed=2).patches, peers.patches[[3, 0]]]), (2, 3))
+    own = np.array([-1, -1, 3, 0])
+    comparison = PeerReference(peers.patches, share).compare(bags, own=own)
+    assert (
+        comparison.how == "compared with a sample of 5 of them (Eq. 7) (NumPy on the CPU, float32)"
+    )
+    chosen = np.tile(np.arange(6), (4, 1))
+    expected = comparison.expected(np.arange(4), chosen)
+    for image, bag in enumerate(bags.patches):
+        others = peers.patches[[peer for peer in range(5) if peer != own[image]]]
+        far = np.sort(naive_peer_distances(bag, others), axis=0)[:count]
+        np.testing.assert_allclose(comparison.scores[image], far.mean(axis=0), atol=2e-3)
+        nearest = [peer[naive_nearest(bag, peer)[1]].astype(np.float64) for peer in others]
+        np.testing.assert_allclose(expected[image], np.mean(nearest, axis=0), atol=1e-5)
+    some = np.array([3, 1])
+    np.testing.assert_array_equal(comparison.expected(some, chosen[some]), expected[some])
+    # As many peers count as an image of the sample has, in every image alike.
+    new = PeerReference(peers.patches, 0.5).compare(bags)
+    assert not np.allclose(new.scores, comparison.scores, atol=1e-3)
+
+
+def test_peers_as_everybody_finds_them() -> None:
+    bags = made_bags(9)
+    everybody, _ = compare_with_peers(bags, n_peers=4, nearest_share=0.7, random_state=5)
+    order = np.random.default_rng(5).permutation(9)[:4]
+    own = np.full(9, -1)
+    own[order] = np.arange(4)
+    past = PeerReference(bags.patches[order], 0.7).compare(bags, own=own)
+    np.testing.assert_allclose(past.scores, everybody.scores, atol=1e-6)
+    assert past.how == everybody.how
+    chosen = np.tile(np.arange(6), (9, 1))
+    np.testing.assert_allclose(
+        past.expected(np.arange(9), chosen), everybody.expected(np.arange(9), chosen), atol=1e-6
+    )
+
+
+def test_residuals_come_from_the_first_of_many_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "STORED_PEERS", 3)
+    peers = made_bags(5, seed=1)
+    own = np.array([4, 1, 3])
+    bags = Bags(peers.patches[own], (2, 3))
+
+    class Strict(references.CpuEngine):
+        def expected_from_peers(self, patches: Array, chosen: Array, few: Array, own: Array) -> Any:
+            assert own.tolist() == [-1, 1, -1]  # not one of those that are not among the few
+            return super().expected_from_peers(patches, chosen, few, own)
+
+    comparison = PeerReference(peers.patches, 1.0, engine=Strict()).compare(bags, own=own)
+    expected = comparison.expected(np.arange(3), np.zeros((3, 1), int))
+    for image, few in enumerate(([0, 1, 2], [0, 2], [0, 1, 2])):
+        first = bags.patches[image][:1]
+        nearest = [
+            peers.patches[one][naive_nearest(first, peers.patches[one])[1][0]] for one in few
+        ]
+        np.testing.assert_allclose(
+            expected[image, 0], np.mean(np.array(nearest, np.float64), axis=0), atol=1e-5
+        )
+
+
+def test_normals_do_not_ask_who_an_image_is() -> None:
+    normals, bags = made_bags(3, seed=1), made_bags(2)
+    reference = NormalReference.from_bags(normals, exact=True)
+    told = reference.compare(bags, own=np.array([-1, 0]))
+    np.testing.assert_array_equal(told.scores, reference.compare(bags).scores)
+
+
+@pytest.mark.parametrize(("n_queries", "exact"), [(10, True), (11, False)])
+def test_the_search_is_settled_by_a_number(
+    monkeypatch: pytest.MonkeyPatch, n_queries: int, exact: bool
+) -> None:
+    monkeypatch.setattr(cpu, "EXACT_FLOP", 2.0 * 10 * 18 * 5)
+    reference = NormalReference.from_bags(made_bags(3, seed=1))
+    reference.decide(n_queries)
+    assert reference.exact is exact
+    reference.decide(10**9 if exact else 1)
+    assert reference.exact is exact
+
+
+def test_affordable_peers_of_a_larger_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "SAMPLED_PEERS", (2, 40))
+    few, engine = made_bags(2), references.CpuEngine()
+    for n_images, flop, count in [
+        (100, PAIR * 4950, "all"),
+        (100, PAIR * 4949, 40),
+        (200, PAIR * 4950, 24),
+        (10_000, PAIR * 4950, 2),
+    ]:
+        monkeypatch.setattr(cpu, "PEER_FLOP", flop)
+        assert references.n_affordable_peers(n_images, few, engine) == count
+
+
+def test_the_arithmetic_for_new_images_follows_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = PeerReference(made_bags(5).patches, 1.0, engine=references.CpuEngine("auto"))
+    monkeypatch.setattr(cpu, "SINGLES_FLOP", 3 * 5 * PAIR)
+    assert "float32" in reference.compare(made_bags(3)).how
+    assert "int8" in reference.compare(made_bags(4)).how

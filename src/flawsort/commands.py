@@ -367,7 +367,7 @@ def _agree(labels: list[str], groups: Ints) -> dict[str, Any]:
 
 
 def _write_heatmaps(run: Run, folder: Path, output: Path) -> None:
-    """One PNG an image, named after it; one that is gone is drawn on its thumbnail."""
+    """One PNG an image, named after it; one that is gone is drawn on its thumbnail, or on grey."""
     from io import BytesIO
 
     from PIL import Image
@@ -376,11 +376,15 @@ def _write_heatmaps(run: Run, folder: Path, output: Path) -> None:
     size = (256, 256) if model.backbone_ is None else model.backbone_.input_size
     scores = run.scores if run.valid is None else np.where(run.valid, run.scores, np.nan)
     taken: set[Path] = set()
-    for row, name in enumerate(run.table["name"]):
+    for row, (name, source) in enumerate(
+        zip(run.table["name"], run_images(run).sources, strict=True)
+    ):
         try:
-            picture = thumbnail(Path(run.table["path"][row]), model.view_, size, HEATMAP_SIDE)
+            picture = thumbnail(source, model.view_, size, HEATMAP_SIDE)
         except (UnreadableImage, OSError):
-            picture = Image.open(BytesIO(run.thumbnails[row])).convert("RGB")
+            picture = Image.new("RGB", size[::-1], (128, 128, 128))
+            if run.thumbnails[row]:  # of a large run few have one
+                picture = Image.open(BytesIO(run.thumbnails[row])).convert("RGB")
         drawn = overlay(picture, scores[row], model.grid_, model.heat_)
         target = output / f"{_safe(name)}.png"
         if target in taken:

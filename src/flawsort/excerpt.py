@@ -24,10 +24,12 @@ def shown_rows(table: Table) -> NDArray[np.int64]:
         return np.arange(n)
     labels, typical = np.array(table["cluster"]), np.array(table["typicality"])
     chosen = []
-    for group in np.unique(labels):
+    groups = np.unique(labels)
+    at_least = max(1, min(SHOWN_OF_A_GROUP, SHOWN_IMAGES // len(groups)))
+    for group in groups:
         members = np.flatnonzero(labels == group)
         ranked = members[np.argsort(-typical[members], kind="stable")]
-        count = max(round(SHOWN_IMAGES * len(members) / n), min(SHOWN_OF_A_GROUP, len(members)))
+        count = max(round(SHOWN_IMAGES * len(members) / n), min(at_least, len(members)))
         places = np.linspace(0, len(ranked) - 1, count).round().astype(np.int64)
         chosen.append(ranked[places])
     return np.sort(np.concatenate(chosen))

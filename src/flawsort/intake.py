@@ -18,8 +18,6 @@ from flawsort.presets import Method
 from flawsort.records import Bags, ImageSet, Progress
 from flawsort.references import n_affordable_peers
 
-# Images that are tried for one that shows how large a bag is.
-PROBES = 8
 # However large a bag is, a sample of the normals has so many.
 MIN_SAMPLED_NORMALS = 64
 
@@ -71,11 +69,8 @@ class Intake:
         """Whether a set is too large for memory, by the size of its first bag."""
         if method.weights == "uniform":
             return False
-        for row in range(min(len(images), PROBES)):
-            probe, _ = embed_batch(images.take([row]), self.backbone, self.view)
-            if probe is not None:
-                break
-        else:  # said with reasons when all are embedded
+        probe = self._first_bag(images)
+        if probe is None:  # said with reasons when all are embedded
             return False
         n = len(set(images.digests))
         peers = method.n_peers or n_affordable_peers(n, probe, engine)
@@ -88,12 +83,24 @@ class Intake:
         """The bags of normal images, or of a sample as large as may be in memory at once; the
         images they are of; and of how many that could have been."""
         rows = distinct_rows(normals)
-        probe = self.embed(normals.take(rows[:1]), "normal").bags
-        most = max(MIN_SAMPLED_NORMALS, int(IN_MEMORY // probe.patches.nbytes))
+        probe = self._first_bag(normals.take(rows))
+        most = len(rows)
+        if probe is not None:
+            most = max(MIN_SAMPLED_NORMALS, int(IN_MEMORY // probe.patches.nbytes))
         order = np.random.default_rng(random_state).permutation(len(rows))
-        some = normals.take(np.sort(rows[order[:most]]) if len(rows) > most else rows)
+        some = normals.take(rows[np.sort(order[:most])])
         known = self.embed(some, "normal")
-        return known.bags, used_images(some, known.images), len(rows)
+        chosen = set(some.digests)
+        copies = normals.take([i for i, one in enumerate(normals.digests) if one in chosen])
+        return known.bags, used_images(copies, known.images), len(rows)
+
+    def _first_bag(self, images: ImageSet) -> Bags | None:
+        """The bag of the first image that can be used, to see how large one is."""
+        for row in range(len(images)):
+            probe, _ = embed_batch(images.take([row]), self.backbone, self.view)
+            if probe is not None:
+                return probe
+        return None
 
     def _bag_cache(self) -> BagCache | None:
         folder = self.cache_folder

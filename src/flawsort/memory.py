@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -24,7 +25,8 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 def parse_size(text: str | int) -> int:
     """Bytes from 4GB, 500M or a plain number."""
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", str(text), re.IGNORECASE)
-    size = int(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
+    amount = float(found[1]) if found else 0.0
+    size = int(amount * _UNITS[found[2].upper()]) if found and math.isfinite(amount) else 0
     if size <= 0:
         raise OptionError(f"max_memory must be a size such as 4GB or 500M. Got '{text}'.")
     return size
@@ -74,16 +76,21 @@ def shall_stream(need: Need, max_memory: int | None, *, everybody: bool) -> bool
     if everybody:
         raise OptionError(
             f"Comparing {need.n_images:,} images with each other takes about "
-            f"{_shown(need.in_memory)}, more than max_memory, {_shown(max_memory)}. Compare with a "
-            "sample of peers, which can be streamed (--peers 128), or allow more."
+            f"{_enough(need.in_memory)}, more than max_memory, {_shown(max_memory)}. Compare with "
+            "a sample of peers, which can be streamed (--peers 128), or allow more."
         )
     if need.streamed > max_memory:
         raise OptionError(
-            f"{need.n_images:,} images take about {_shown(need.streamed)} even when they are "
+            f"{need.n_images:,} images take about {_enough(need.streamed)} even when they are "
             f"streamed. max_memory is {_shown(max_memory)}: allow "
-            f"{_shown(need.streamed)}, or sort fewer images at a time."
+            f"{_enough(need.streamed)}, or sort fewer images at a time."
         )
     return True
+
+
+def _enough(size: int) -> str:
+    """Rounded up: what is said to do must do."""
+    return f"{math.ceil(10 * size / 2**30) / 10:.1f} GB"
 
 
 def _shown(size: int) -> str:

@@ -7,10 +7,13 @@ its weights, one vector) and lets the bags go.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import shutil
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,6 +42,8 @@ BATCH_IMAGES = 64
 SAMPLE_IMAGES = 512
 # Bump when what a part holds changes its meaning.
 FORMAT = 1
+CHECKSUM_BYTES = 32
+ABANDONED_AFTER = 30 * 24 * 3600
 
 # Images to the bags of those that can be used (None where there are none), and those images.
 Embed: TypeAlias = Callable[[ImageSet], tuple[Bags | None, ImageSet]]
@@ -122,13 +127,15 @@ def fit_streamed(
     reference: NormalReference | PeerReference
     own: dict[str, int] = {}
     if normals is None:
-        n_peers = method.n_peers
-        if n_peers is None:
-            n_peers = n_affordable_peers(len(images), sample, engine)
-        count = len(chosen) if n_peers == "all" else min(n_peers, len(chosen))
+        n_peers = method.n_peers or n_affordable_peers(len(images), sample, engine)
+        wanted = len(images) if n_peers == "all" else n_peers
+        if wanted > len(chosen) and len(order) > len(chosen):
+            chosen, sample = _first_usable(images, order, embed, wanted)
+        count = min(wanted, len(chosen))
         # One arithmetic for the whole set, however small its last batch.
         engine = engine.for_work(len(images) * count * pair_flop(sample))
-        reference = PeerReference(sample.patches[:count], method.nearest_share, engine=engine)
+        peers = sample.patches[:count].copy()  # the rest of the sample is let go
+        reference = PeerReference(peers, method.nearest_share, engine=engine)
         own = {images.digests[row]: place for place, row in enumerate(chosen[:count])}
     else:
         reference = normals
@@ -139,11 +146,11 @@ def fit_streamed(
     spread = score_spread(looked.scores, sample.valid)
     temperature = method.temperature_for(normals=normals is not None, spread=spread)
     bare = Describer(method, reference, temperature, None)
-    grid = sample.grid
-    del sample
+    grid, how = sample.grid, looked.how
+    del sample, looked
     doing = workers or LocalWorkers(embed)
     found = list(_parts(images, doing, bare, own, parts, progress))
-    return _joined(images, found, bare, grid, chosen, looked.how)
+    return _joined(images, found, bare, grid, chosen, how)
 
 
 def describe_batch(batch: Batch, embed: Embed, describer: Describer) -> Part:
@@ -173,6 +180,7 @@ class PartStore:
         """setting: all that decides what an image comes to, besides the images themselves."""
         text = json.dumps({"format": FORMAT, **setting}, sort_keys=True, default=str)
         self.folder = folder / hashlib.sha256(text.encode()).hexdigest()[:20]
+        _forget_abandoned(folder)
 
     def has(self, images: ImageSet) -> bool:
         """Whether something was kept of exactly these images."""
@@ -181,7 +189,11 @@ class PartStore:
     def load(self, images: ImageSet) -> Part | None:
         """What was kept of exactly these images; None where nothing was, or it is damaged."""
         try:
-            with self._path(images).open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            content = self._path(images).read_bytes()
+            checksum, content = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
+            if hashlib.sha256(content).digest() != checksum:
+                return None
+            with np.load(io.BytesIO(content), allow_pickle=False) as kept:
                 names = json.loads(str(kept["names"]))
                 valid = kept["valid"] if "valid" in kept.files else None
                 return Part(
@@ -197,9 +209,9 @@ class PartStore:
             return None
 
     def store(self, images: ImageSet, part: Part) -> None:
-        """Keep a batch, whole or not at all."""
+        """Keep a batch, whole or not at all. A disk that is full or read-only costs nothing but
+        what could have been saved by it."""
         path = self._path(images)
-        path.parent.mkdir(parents=True, exist_ok=True)
         arrays = {
             "scores": part.scores,
             "weights": part.weights,
@@ -209,10 +221,14 @@ class PartStore:
         }
         if part.valid is not None:
             arrays["valid"] = part.valid
+        file = io.BytesIO()
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # of its other, newer options
+        content = file.getvalue()
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with temporary.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]  # of its other, newer options
-        temporary.replace(path)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(hashlib.sha256(content).digest() + content)
+            temporary.replace(path)
 
     def clear(self) -> None:
         """The run is finished: its parts have no more use."""
@@ -221,6 +237,14 @@ class PartStore:
     def _path(self, images: ImageSet) -> Path:
         digest = hashlib.sha256("".join(images.digests).encode()).hexdigest()
         return self.folder / f"{digest[:32]}.npz"
+
+
+def _forget_abandoned(folder: Path) -> None:
+    """Remove the parts of runs that nobody has gone on with for a month."""
+    with contextlib.suppress(OSError):
+        for one in folder.iterdir():
+            if one.stat().st_mtime < time.time() - ABANDONED_AFTER:
+                shutil.rmtree(one, ignore_errors=True)
 
 
 def _parts(
@@ -243,12 +267,11 @@ def _parts(
     done = 0
     for batch, there in zip(batches, kept, strict=True):
         part = store.load(batch.images) if store and there else None
-        if part is None and there:  # damaged
-            part = next(workers.describe([batch], describer))
-        elif part is None:
-            part = next(fresh)
-        if store and not there:
-            store.store(batch.images, part)
+        if part is None:
+            # What is there and cannot be loaded is damaged.
+            part = next(workers.describe([batch], describer) if there else fresh)
+            if store:
+                store.store(batch.images, part)
         yield part
         done += len(batch.images)
         if progress:
@@ -274,7 +297,11 @@ def _joined(
         valid = np.concatenate(every)
     describer, embeddings = join_score(bare, vectors, unusual)
     row_of = {digest: row for row, digest in enumerate(usable.digests)}
-    sample = np.sort([row_of[images.digests[row]] for row in chosen])
+    # A file of the sample may have gone since.
+    there = [images.digests[row] for row in chosen if images.digests[row] in row_of]
+    sample = np.sort([row_of[digest] for digest in there]).astype(np.int64)
+    if not there:
+        sample = np.arange(len(usable))
     return Streamed(
         describer, Described(scores, weights, embeddings), valid, grid, usable, sample, how
     )

@@ -32,9 +32,9 @@ class CpuEngine:
 
     @property
     def name(self) -> str:
-        if self._arithmetic == "int8":
-            return "onnxruntime on the CPU, int8"
-        return self.searched_by
+        if self._arithmetic == "auto":
+            return "the CPU, int8 where the work is large"
+        return "onnxruntime on the CPU, int8" if self._arithmetic == "int8" else self.searched_by
 
     @property
     def searched_by(self) -> str:
@@ -89,7 +89,8 @@ class CpuEngine:
     def expected_from_peers(
         self, patches: Floats, chosen: Ints, references: Floats, own: Ints
     ) -> NDArray[np.float32]:
-        return nearest.expected_from_peers(patches, chosen, references, own)
+        bags = self._product(patches)
+        return nearest.expected_from_peers(patches, chosen, references, own, bags=bags)
 
     def mean_distances(
         self, bags: Bags, *, progress: Progress | None = None
