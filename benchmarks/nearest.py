@@ -3,7 +3,8 @@
     python benchmarks/nearest.py
 
 Prints the rate of plain sgemm and, as ratios to it, of the peers' loop (each product serves two
-directions; only the product is counted) and of the exact search in a bank; then the inverted lists
+directions; only the product is counted), of the same in eight bits, and of the exact search in a
+bank; then the inverted lists
 against the exact search: time, recall, and how much too long their distances are.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from flawsort.engines.int8 import Int8
 from flawsort.lists import build_lists
 from flawsort.nearest import fold_peers, nearest_in_bank, search_flop
 from flawsort.statistics import MeanOverNearestPeers, MeanOverPeers
@@ -55,8 +57,10 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    print(f"{'dim':>5} {'sgemm':>8} {'peers, mean':>12} {'nearest fifth':>14} {'bank':>6}")
-    print(f"{'':>5} {'GFLOP/s':>8} {'ratio':>12} {'ratio':>14} {'ratio':>6}")
+    print(
+        f"{'dim':>5} {'sgemm':>8} {'peers, mean':>12} {'nearest fifth':>14} {'int8':>6} {'bank':>6}"
+    )
+    print(f"{'':>5} {'GFLOP/s':>8} {'ratio':>12} {'ratio':>14} {'ratio':>6} {'ratio':>6}")
     n = options.images
     for dim in options.dims:
         rng = np.random.default_rng(1)
@@ -71,12 +75,20 @@ def main() -> None:
             lambda b=bags, p=peers: fold_peers(b, p, MeanOverNearestPeers(n, PATCHES, n // 5)),
             options.repeats,
         )
+        rounded = Int8(dim)
+        eight = best_of(
+            lambda b=bags, p=peers, r=rounded: fold_peers(
+                b, p, MeanOverNearestPeers(n, PATCHES, n // 5), bags=r
+            ),
+            options.repeats,
+        )
         queries, bank = bags[:8].reshape(-1, dim), bags[8:].reshape(-1, dim)
         search = best_of(lambda q=queries, b=bank: nearest_in_bank(q, b), options.repeats)
         bank_flop = search_flop(len(queries), len(bank), dim)
         print(
             f"{dim:>5} {rate:>8.1f} {pair_flop / mean / 1e9 / rate:>12.2f} "
-            f"{pair_flop / fifth / 1e9 / rate:>14.2f} {bank_flop / search / 1e9 / rate:>6.2f}"
+            f"{pair_flop / fifth / 1e9 / rate:>14.2f} {pair_flop / eight / 1e9 / rate:>6.2f} "
+            f"{bank_flop / search / 1e9 / rate:>6.2f}"
         )
     compare_lists(options.dims[0])
 

@@ -258,10 +258,8 @@ def test_large_work_is_done_in_eight_bits(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_the_cpu_affords(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = CpuEngine("auto")
     assert engine.exact_flop == cpu.EXACT_FLOP
-    assert engine.peer_flop == cpu.PEER_FLOP
     monkeypatch.setattr(cpu, "EXACT_FLOP", 12.0)
-    monkeypatch.setattr(cpu, "PEER_FLOP", 13.0)
-    assert (engine.exact_flop, engine.peer_flop) == (12, 13)
+    assert engine.exact_flop == 12
 
 
 # ---- which one ----

@@ -204,10 +204,10 @@ def test_one_arithmetic_for_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-def test_as_many_peers_as_the_whole_set_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_the_whole_set_says_how_many_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 12)
-    monkeypatch.setattr("flawsort.references.SAMPLED_PEERS", (2, 100))
-    monkeypatch.setattr(cpu, "PEER_FLOP", 2 * 16 * 16 * 12 * N * 7.5)
+    monkeypatch.setattr("flawsort.references.ALL_PEERS_UP_TO", 12)
+    monkeypatch.setattr("flawsort.references.SAMPLED_PEERS", 7)
     assert "a sample of 7 of them" in Shelf().stream(Method()).how
 
 

@@ -10,13 +10,12 @@ import numpy as np
 from flawsort.backbones import Backbone
 from flawsort.cache import BagCache, default_cache_folder
 from flawsort.embed import Embedded, cache_setting, embed, embed_batch
-from flawsort.engines import Engine
 from flawsort.images import View
 from flawsort.inputs import distinct_rows, used_images
 from flawsort.memory import IN_MEMORY, Need, shall_stream
 from flawsort.presets import Method
 from flawsort.records import Bags, ImageSet, Progress
-from flawsort.references import n_affordable_peers
+from flawsort.references import usual_peers
 
 # However large a bag is, a sample of the normals has so many.
 MIN_SAMPLED_NORMALS = 64
@@ -63,7 +62,6 @@ class Intake:
         images: ImageSet,
         normals: ImageSet | None,
         method: Method,
-        engine: Engine,
         limit: int | None,
     ) -> bool:
         """Whether a set is too large for memory, by the size of its first bag."""
@@ -73,7 +71,7 @@ class Intake:
         if probe is None:  # said with reasons when all are embedded
             return False
         n = len(set(images.digests))
-        peers = method.n_peers or n_affordable_peers(n, probe, engine)
+        peers = method.n_peers or usual_peers(n)
         everybody = normals is None and (peers == "all" or peers >= n)
         n_normals = 0 if normals is None else len(set(normals.digests))
         need = Need(n, n_normals, probe.n_patches, probe.dim)

@@ -132,9 +132,6 @@ class BagProduct(Protocol):
     def compare(self, first: Operand, second: Operand) -> BothWays:
         """Distances of the patches of each bag to the nearest patch of the other."""
 
-    def nearest(self, first: Operand, patches: Ints, second: Operand) -> Ints:
-        """(n_asked,): for some patches of the first bag the nearest one of the second."""
-
 
 class Singles:
     """Bags multiplied in single precision, by NumPy's BLAS."""
@@ -150,10 +147,6 @@ class Singles:
             rows[start : start + BLOCK_ROWS] = similar.max(axis=1)
             np.maximum(columns, similar.max(axis=0), out=columns)
         return distance(rows), distance(columns)
-
-    def nearest(self, first: Operand, patches: Ints, second: Operand) -> Ints:
-        found: NDArray[np.int64] = (first[patches] @ second.T).argmax(axis=1)
-        return found
 
 
 @dataclass(frozen=True)
@@ -261,25 +254,22 @@ def fold_references(
 
 
 def expected_from_peers(
-    patches: Floats, chosen: Ints, references: Floats, own: Ints, *, bags: BagProduct = SINGLES
+    patches: Floats, chosen: Ints, references: Floats, own: Ints
 ) -> NDArray[np.float32]:
     """What the references show where a patch stands: the mean of its nearest patch in each.
 
     patches: (n_images, n_patches, dim). chosen: (n_images, n_chosen), which patches are asked
     for. references: (n_references, n_patches, dim). own: (n_images,), the row of `references`
-    that is the image itself and is left out, or -1. bags: how they are multiplied. Returns
-    (n_images, n_chosen, dim).
+    that is the image itself and is left out, or -1. Returns (n_images, n_chosen, dim).
     """
     bank = np.asarray(references, np.float32)
-    of_images, prepared = bags.operands(patches), bags.operands(references)
-    of_references = [prepared[row] for row in range(len(references))]
 
     def expect(image: int) -> NDArray[np.float32]:
-        bag = of_images[image]
-        total = np.zeros((chosen.shape[1], bank.shape[2]), np.float32)
+        asked = patches[image, chosen[image]].astype(np.float32)
+        total = np.zeros(asked.shape, np.float32)
         others = [row for row in range(len(bank)) if row != own[image]]
         for row in others:
-            total += bank[row, bags.nearest(bag, chosen[image], of_references[row])]
+            total += bank[row, (asked @ bank[row].T).argmax(axis=1)]
         total /= max(len(others), 1)
         return total
 

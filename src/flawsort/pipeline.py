@@ -152,7 +152,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.view_ = self.view or View()
         if isinstance(images, ImageSet) and not isinstance(normals, Bags):
             intake = self._ready(images, normals)
-            if self.engine == "ray" or intake.streams(images, normals, method, engine, limit):
+            if self.engine == "ray" or intake.streams(images, normals, method, limit):
                 return self._fit_streamed(images, normals, intake, method, engine)
             bags, rows, known = self._take_in_files(images, normals, intake)
         elif isinstance(images, Bags) and not isinstance(normals, ImageSet):

@@ -30,9 +30,11 @@ MIN_CALIBRATION = 8
 CALIBRATION_SHARE = 0.05
 # Residuals from peers, and `assign` without normals, use a sample of this many peers.
 STORED_PEERS = 96
-# Where it is too much for the engine that everybody be everybody's peer, the peers are a sample
-# (Eq. 7) of as many as the same time allows, within these bounds.
-SAMPLED_PEERS = (96, 256)
+# Everybody is everybody's peer in a set of so many images; in a larger one the peers are a sample
+# (Eq. 7), so that time grows with the images and not with their pairs. On the dev sets 128 peers
+# gave what all of them did (docs/performance.md).
+ALL_PEERS_UP_TO = 256
+SAMPLED_PEERS = 128
 
 Expected: TypeAlias = Callable[[Ints, Ints], NDArray[np.float32]]
 
@@ -219,7 +221,7 @@ def compare_with_peers(
 ) -> tuple[Comparison, PeerReference]:
     """Every image against the others (Eq. 5) or a sample of them (Eq. 7).
 
-    n_peers: None takes all while the engine can afford it, and as many as fit beyond.
+    n_peers: None takes all of a small set and a sample of a larger one (`usual_peers`).
     nearest_share: the mean is taken over this share of the peers, those nearest to the patch;
     1 is the paper's mean over all. engine: None for the CPU in float32. Also returns the sample
     for comparing new images.
@@ -227,7 +229,7 @@ def compare_with_peers(
     chosen_engine = engine or CpuEngine()
     order = np.random.default_rng(random_state).permutation(len(bags))
     if n_peers is None:
-        n_peers = n_affordable_peers(len(bags), bags, chosen_engine)
+        n_peers = usual_peers(len(bags))
     count = len(bags) if n_peers == "all" else min(n_peers, len(bags))
     pairs = count * len(bags) - count * (count + 1) // 2
     engine = chosen_engine.for_work(pairs * pair_flop(bags))
@@ -256,12 +258,9 @@ def pair_flop(bags: Bags) -> float:
     return search_flop(bags.n_patches, bags.n_patches, bags.dim)
 
 
-def n_affordable_peers(n_images: int, bags: Bags, engine: Engine) -> int | Literal["all"]:
-    """How many peers an image may have in a set of n_images of which `bags` are some."""
-    pair = pair_flop(bags)
-    if pair * n_images * (n_images - 1) / 2 <= engine.peer_flop:
-        return "all"
-    return int(np.clip(engine.peer_flop / (pair * n_images), *SAMPLED_PEERS))
+def usual_peers(n_images: int) -> int | Literal["all"]:
+    """How many peers an image of a set has if nobody says."""
+    return "all" if n_images <= ALL_PEERS_UP_TO else SAMPLED_PEERS
 
 
 def _statistic(n_images: int, n_patches: int, n_peers: int, nearest_share: float) -> PeerStatistic:

@@ -31,8 +31,8 @@ from flawsort.records import Bags, Bools, ImageSet, Ints, Progress, SetAside
 from flawsort.references import (
     NormalReference,
     PeerReference,
-    n_affordable_peers,
     pair_flop,
+    usual_peers,
 )
 from flawsort.weights import image_scores, score_spread
 
@@ -127,7 +127,7 @@ def fit_streamed(
     reference: NormalReference | PeerReference
     own: dict[str, int] = {}
     if normals is None:
-        n_peers = method.n_peers or n_affordable_peers(len(images), sample, engine)
+        n_peers = method.n_peers or usual_peers(len(images))
         wanted = len(images) if n_peers == "all" else n_peers
         if wanted > len(chosen) and len(order) > len(chosen):
             chosen, sample = _first_usable(images, order, embed, wanted)

@@ -18,8 +18,6 @@ from flawsort.statistics import PeerStatistic
 EXACT_FLOP = 2e12
 # Up to this much, a few seconds, there is nothing to be won by eight bits.
 SINGLES_FLOP = 5e11
-# About two and a half minutes on two cores in eight bits; 650 images with the default backbone.
-PEER_FLOP = 7.5e13
 
 
 class CpuEngine:
@@ -48,10 +46,6 @@ class CpuEngine:
     @property
     def exact_flop(self) -> float:
         return EXACT_FLOP
-
-    @property
-    def peer_flop(self) -> float:
-        return PEER_FLOP
 
     def nearest_in_bank(
         self, queries: Floats, bank: Floats, *, progress: Progress | None = None
@@ -89,8 +83,7 @@ class CpuEngine:
     def expected_from_peers(
         self, patches: Floats, chosen: Ints, references: Floats, own: Ints
     ) -> NDArray[np.float32]:
-        bags = self._product(patches)
-        return nearest.expected_from_peers(patches, chosen, references, own, bags=bags)
+        return nearest.expected_from_peers(patches, chosen, references, own)
 
     def mean_distances(
         self, bags: Bags, *, progress: Progress | None = None

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.nearest import BothWays
-from flawsort.records import Floats, Ints
+from flawsort.records import Floats
 from flawsort.threads import in_threads, single_threaded_blas
 
 if TYPE_CHECKING:
@@ -94,16 +94,6 @@ class Int8:
             along[start : start + ROWS] = products.max(axis=1)
             np.maximum(across, products.max(axis=0), out=across)
         return self._distance(along), self._distance(across)
-
-    def nearest(
-        self,
-        first: tuple[NDArray[np.uint8], NDArray[np.int8]],
-        patches: Ints,
-        second: tuple[NDArray[np.uint8], NDArray[np.int8]],
-    ) -> Ints:
-        products = _session().run(None, {"rows": first[0][patches], "columns": second[1]})[0]
-        found: NDArray[np.int64] = products.argmax(axis=1)
-        return found
 
     def _rounded(self, patches: NDArray[np.float32]) -> NDArray[np.float32]:
         turned = patches @ self._rotation

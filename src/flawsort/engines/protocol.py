@@ -28,10 +28,6 @@ class Engine(Protocol):
     def exact_flop(self) -> float:
         """Up to this much arithmetic a search among normals is exact."""
 
-    @property
-    def peer_flop(self) -> float:
-        """Up to this much arithmetic everybody is everybody's peer."""
-
     def for_work(self, flop: float) -> Engine:
         """The engine for so much arithmetic: itself, unless it leaves its arithmetic open."""
 

@@ -48,7 +48,6 @@ class TorchEngine:
         cuda = self._device.type == "cuda"
         # A GPU of the larger kind does 5e14 a second in the fused kernels.
         self.exact_flop = 5e15 if fused and cuda else 1e15 if cuda else 2e12
-        self.peer_flop = 4e15 if fused and cuda else 1e15 if cuda else 7.5e13
 
     @property
     def name(self) -> str:
