@@ -17,7 +17,8 @@ import time
 
 import numpy as np
 
-from flawsort import AnomalyClusterer, Bags, Method, nearest
+from flawsort import AnomalyClusterer, Bags, Method
+from flawsort.engines.int8 import Int8
 
 PATCHES, DIM = 1024, 168
 
@@ -40,18 +41,18 @@ def main() -> None:
         patches[image] = one / np.linalg.norm(one, axis=1, keepdims=True)
     print(f"{options.images} images of {PATCHES} patches, dim {DIM}")
     print(f"bags held                {patches.nbytes / 2**20:>8.0f} MiB, peak {peak_mib():.0f} MiB")
-    compare_bags, start = nearest._compare_bags, time.monotonic()
+    compare_bags, start = Int8.compare, time.monotonic()
     multiplied = 0
 
-    def compare(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def compare(product: Int8, first: tuple, second: tuple) -> tuple[np.ndarray, np.ndarray]:
         nonlocal multiplied
         if time.monotonic() - start < options.seconds:
             multiplied += 1
-            return compare_bags(first, second)
+            return compare_bags(product, first, second)
         guess = np.random.default_rng(0).random((2, PATCHES), np.float32)
         return guess[0], guess[1]
 
-    nearest._compare_bags = compare
+    Int8.compare = compare
     model = AnomalyClusterer(method=Method(n_peers="all"), n_clusters=6)
     model.fit(Bags(patches, (32, 32)))
     pairs = options.images * (options.images - 1) // 2

@@ -852,7 +852,7 @@ class Embedding:
     def during(self, images: list[Any], **parameters: Any) -> list[int]:
         """Batch sizes after the probes (of the images, and of the normals) and the sample."""
         self.sizes = []
-        fit(images, **parameters)
+        fit(images, **parameters).discard_parts()
         probes = 2 if "normal" in parameters else 1
         assert self.sizes[: probes + 1] == [1] * probes + [len(images)]
         return self.sizes[probes + 1 :]
@@ -879,7 +879,9 @@ def test_what_is_kept_on_disk(home: Path, tmp_path: Path, named: bool) -> None:
         fit(plate_arrays(), cache=cache, progress=stop_after(8))
     bags = [".bag"] * 14 if named else []
     assert files_in(folder) == [*bags, ".npz", ".npz"]
-    fit(plate_arrays(), cache=cache)
+    model = fit(plate_arrays(), cache=cache)
+    assert files_in(folder) == [*bags, *[".npz"] * 4]  # until the run is saved
+    model.save(tmp_path / "run", report=False)
     assert files_in(folder) == bags
     assert not list((folder / "parts").iterdir())
     if named:
@@ -903,6 +905,7 @@ def test_a_fit_goes_on_where_it_stopped(home: Path, monkeypatch: pytest.MonkeyPa
     embedding.sizes = []
     model = fit(arrays[::-1], cache="auto")  # the same images, so the same batches
     assert embedding.sizes == [1, 14, 4, 2]
+    model.discard_parts()
     for name in ("scores_", "weights_", "embeddings_"):
         np.testing.assert_array_equal(getattr(model, name)[::-1], getattr(whole, name))
     assert embedding.during(arrays, cache="auto") == [4, 4, 4, 2]  # all is cleared
@@ -979,8 +982,8 @@ def test_a_bag_is_measured_on_the_first_image_that_has_one(
     assert images.names[:9] == (*(f"bad{number}.png" for number in range(8)), "dent00.png")
     known = find_images(tmp_path / "parts").take([9, 10, 10])
     fewer = images.take([1, *range(7, 22), 15])
-    assert taken.streams(fewer, known, Method(), CpuEngine(), 77)
-    assert taken.streams(fewer, None, Method(n_peers=6), CpuEngine(), 77)
+    assert taken.streams(fewer, known, Method(), 77)
+    assert taken.streams(fewer, None, Method(n_peers=6), 77)
     assert asked == [memory.Need(16, 2, 64, 168), memory.Need(16, 0, 64, 168)]
 
 

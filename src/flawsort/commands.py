@@ -80,6 +80,7 @@ def cluster_images(
     if evaluation is not None:
         extra[EVALUATION] = json.dumps(evaluation, indent=2) + "\n"
     save_run(run, output, overwrite=overwrite, extra=extra)
+    model.discard_parts()
     return run, evaluation
 
 

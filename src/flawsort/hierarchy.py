@@ -44,12 +44,12 @@ def tree(embeddings: Floats, *, progress: Progress | None = None) -> NDArray[np.
     n = len(embeddings)
     if n <= LARGEST_PLAIN:
         return ward_linkage(embeddings)
-    if n > LARGEST_EXACT:
-        return _two_levels(np.asarray(embeddings, np.float32), progress)
     # Copies first: they are all equally near, and would be merged one pair at a time.
     _, first, inverse, copies = np.unique(
         embeddings, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
+    if len(first) > LARGEST_EXACT:
+        return _two_levels(np.asarray(embeddings, np.float32), progress)
     merges, tops = _join_copies(inverse.reshape(n))
     upper = weighted_ward(np.asarray(embeddings)[first], copies, progress=progress)
     children = upper[:, :2].astype(np.int64)

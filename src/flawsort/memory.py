@@ -55,7 +55,10 @@ class Need:
         """Bytes, about, of a run with all bags in memory."""
         # Scores and weights in single precision, and what they are copied to and computed from.
         results = self.n_images * (32 * self.n_patches + 16 * self.dim + PER_IMAGE)
-        return BASE + self.bags + results + (min(BANK, 3 * self.n_normals * self.bag))
+        # With peers the same patches in eight bits, twice, and the nearest distances of each.
+        peers = self.n_images * self.n_patches * (2 * self.dim + 128)
+        known = min(BANK, 3 * self.n_normals * self.bag)
+        return BASE + self.bags + results + max(peers, known)
 
     @property
     def streamed(self) -> int:

@@ -7,6 +7,7 @@ name that follows from what it is of: one that is there need not be computed aga
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -98,10 +99,12 @@ class PartFiles:
         self.remove(f"{url}.deaths")
 
     def clear(self) -> None:
-        """The run is finished: its parts have no more use."""
-        system, path = file_system(self.folder)
-        if system.exists(path):
-            system.rm(path, recursive=True)
+        """The run is finished: its parts have no more use. Where they cannot be removed they stay;
+        the run is none the worse for it."""
+        with contextlib.suppress(Exception):  # whatever a store's driver may raise
+            system, path = file_system(self.folder)
+            if system.exists(path):
+                system.rm(path, recursive=True)
 
     def _out_of_reach(self, what: str, error: Exception) -> OptionError:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -136,7 +136,9 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 "weights='uniform' compares images with nothing, so normal images have no use: "
                 "leave one of the two out."
             )
-        engine = choose_engine(self.device, self.arithmetic, exact=method.exact is True)
+        # Workers of a cluster have no GPU unless it was asked for.
+        device = "cpu" if self.engine == "ray" and self.device is None else self.device
+        engine = choose_engine(device, self.arithmetic, exact=method.exact is True)
         check_engine(self.engine, method.weights)
         limit = None if self.max_memory is None else parse_size(self.max_memory)
         self.timings_: dict[str, float] = {}
@@ -196,17 +198,18 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         engine: Engine,
     ) -> AnomalyClusterer:
         """With a reference in memory, batch by batch past it."""
+        workers, parts = self._workers(intake), None
         distinct = images.take(distinct_rows(images))
         reference, normal_scores = None, None
         if normals is not None:
             reference, normal_scores = self._bank(normals, len(distinct), intake, method, engine)
-        workers, parts = self._workers(intake), None
         if intake.cache_folder is not None and workers is None:
             known = None if self.normals_ is None else self.normals_.digests
             parts = PartStore(
                 intake.cache_folder / "parts",
                 {
                     "bags": intake.setting,
+                    "max_pixels": self.view_.max_pixels,
                     "images": distinct.digests,
                     "normals": known,
                     "method": asdict(method),
@@ -234,10 +237,14 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         valid = None if found.valid is None else found.valid[found.sample]
         self.heat_ = calibrate(found.described.scores[found.sample], valid, normal_scores)
         self._finish(found.described, found.valid, found.grid, rows)
-        for kept in (parts, workers):
-            if kept is not None:
-                kept.clear()
+        self._kept = [kept for kept in (parts, workers) if kept is not None]
         return self
+
+    def discard_parts(self) -> None:
+        """Forget the finished batches of a streamed run, which `save` does when it is safe."""
+        for kept in getattr(self, "_kept", []):
+            kept.clear()
+        self._kept = []
 
     def _workers(self, intake: Intake) -> RayWorkers | None:
         """Those of a cluster, where one was asked for."""
@@ -366,6 +373,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         run = make_run(self)
         extra = {REPORT: render_report(run)} if report else None
         save_run(run, Path(folder), overwrite=overwrite, extra=extra)
+        self.discard_parts()
 
     @classmethod
     def load(cls, folder: str | Path) -> AnomalyClusterer:

@@ -23,7 +23,8 @@ class Method:
         themselves (Eq. 1).
     nearest_share: from peers, a patch's score is the mean over this share of them, the nearest;
         1 is the mean over all (Eq. 5).
-    n_peers: a sample of so many peers (Eq. 7), or "all"; None takes all while that is affordable.
+    n_peers: a sample of so many peers (Eq. 7), or "all"; None takes all of up to 256 images and a
+        sample of 128 of more.
     temperature: how sharply the weights focus, in units of the standard deviation of the set's
         scores. None takes the default for the kind of reference.
     absolute_temperature: the same in the units of the scores, the paper's tau; instead of

@@ -28,7 +28,8 @@ CALIBRATION_IMAGES = 16
 MIN_CALIBRATION = 8
 # They are compared exactly where that is a small part of what the engine can do.
 CALIBRATION_SHARE = 0.05
-# Residuals from peers, and `assign` without normals, use a sample of this many peers.
+# Residuals from peers use so many of them, and a run that was not streamed keeps so many for
+# `assign`.
 STORED_PEERS = 96
 # Everybody is everybody's peer in a set of so many images; in a larger one the peers are a sample
 # (Eq. 7), so that time grows with the images and not with their pairs. On the dev sets 128 peers

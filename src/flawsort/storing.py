@@ -121,6 +121,7 @@ def _rebuild(run: Run, folder: Path) -> AnomalyClusterer:
     mask = None if run.mask is None else folder / MASK
     model.view_ = View.from_description(manifest["view"], mask=mask)
     reference: Reference | None = None
+    exact = fitted["method"]["exact"] is True
     if run.reference is not None and fitted["reference"] == "normals":
         lists = None
         if run.lists is not None:
@@ -132,11 +133,11 @@ def _rebuild(run: Run, folder: Path) -> AnomalyClusterer:
                 sorted_already,
             )
         reference = NormalReference(
-            run.reference, exact=lists is None, lists=lists, engine=choose_engine()
+            run.reference, exact=lists is None, lists=lists, engine=choose_engine(exact=exact)
         )
     elif run.reference is not None:
         share = fitted["method"]["nearest_share"]
-        reference = PeerReference(run.reference, share, engine=choose_engine())
+        reference = PeerReference(run.reference, share, engine=choose_engine(exact=exact))
     axis = ScoreAxis(**fitted["axis"]) if fitted["axis"] else None
     model.describer_ = Describer(Method(**fitted["method"]), reference, fitted["temperature"], axis)
     model.labels_ = np.asarray(run.table["cluster"])

@@ -116,7 +116,7 @@ def fit_streamed(
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> Streamed:
-    """As `fit_describer`, with no more than a few hundred bags in memory.
+    """As `fit_describer`, with no more than a few hundred bags in memory, or as many as peers.
 
     images: of distinct contents, in the order of content. embed: for the reference, and for the
     rest where no workers are given. normals: what they are compared with; None for a sample of
@@ -148,6 +148,8 @@ def fit_streamed(
     bare = Describer(method, reference, temperature, None)
     grid, how = sample.grid, looked.how
     del sample, looked
+    if parts:  # other peers, because a file could not be read, would be another temperature
+        parts.bind(temperature)
     doing = workers or LocalWorkers(embed)
     found = list(_parts(images, doing, bare, own, parts, progress))
     return _joined(images, found, bare, grid, chosen, how)
@@ -174,13 +176,18 @@ def describe_batch(batch: Batch, embed: Embed, describer: Describer) -> Part:
 
 
 class PartStore:
-    """Finished batches in a folder: 3 KB an image, where its bag would take 340."""
+    """Finished batches in a folder: 5 KB an image, where its bag would take 340."""
 
     def __init__(self, folder: Path, setting: dict[str, object]) -> None:
         """setting: all that decides what an image comes to, besides the images themselves."""
         text = json.dumps({"format": FORMAT, **setting}, sort_keys=True, default=str)
         self.folder = folder / hashlib.sha256(text.encode()).hexdigest()[:20]
+        self._temperature = ""
         _forget_abandoned(folder)
+
+    def bind(self, temperature: float) -> None:
+        """Hold to the parts that were made with this temperature."""
+        self._temperature = f"{temperature:.9g}"
 
     def has(self, images: ImageSet) -> bool:
         """Whether something was kept of exactly these images."""
@@ -235,7 +242,8 @@ class PartStore:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _path(self, images: ImageSet) -> Path:
-        digest = hashlib.sha256("".join(images.digests).encode()).hexdigest()
+        of = "".join([self._temperature, *images.digests])
+        digest = hashlib.sha256(of.encode()).hexdigest()
         return self.folder / f"{digest[:32]}.npz"
 
 
@@ -289,6 +297,9 @@ def _joined(
     reasons = {name: reason for part in parts for name, reason in part.reasons.items()}
     usable = images.without([SetAside(name, reason) for name, reason in reasons.items()])
     parts = [part for part in parts if part.digests]
+    if not parts:
+        first = f" The first, '{next(iter(reasons))}': {next(iter(reasons.values()))}."
+        raise InputError(f"No usable image is left: all {len(images)} were set aside.{first}")
     scores, weights = _stacked(parts, "scores"), _stacked(parts, "weights")
     vectors, unusual = _stacked(parts, "vectors"), _stacked(parts, "unusual")
     valid = None
@@ -324,15 +335,15 @@ def _first_usable(
     rows: list[int] = []
     bags: list[Bags] = []
     aside: tuple[SetAside, ...] = ()
-    for start in range(0, len(order), count):
-        some = order[start : start + count]
+    start = 0
+    while len(rows) < count and start < len(order):
+        some = order[start : start + count - len(rows)]
+        start += len(some)
         found, usable = embed(images.take(some))
         place = {images.digests[row]: int(row) for row in some}
         rows += [place[digest] for digest in usable.digests]
         bags += [] if found is None else [found]
         aside += usable.set_aside
-        if len(rows) >= count:
-            break
     if not bags:
         first = f" The first, '{aside[0].name}': {aside[0].reason}." if aside else ""
         raise InputError(f"No usable image: all {len(order)} were set aside.{first}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.util import find_spec
 
 from flawsort.engines.cpu import CpuEngine
@@ -58,7 +59,28 @@ def _on_gpu(device: str, n_gpus: int, arithmetic: str) -> Engine:
             f"device '{device}' is not among the {n_gpus} GPUs that can be used here.{torch} Use "
             "--device cpu, or leave it out."
         )
-    return _on_torch(device, arithmetic, fused=find_spec("triton") is not None)
+    return _on_torch(device, arithmetic, fused=_kernels_run(device))
+
+
+@cache
+def _kernels_run(device: str) -> bool:
+    """Whether Triton is there and its kernels run on this GPU: they need a compiler, and more
+    shared memory than small cards have. Plain torch does the same without them."""
+    if find_spec("triton") is None:
+        return False
+    import torch
+
+    try:
+        from flawsort.engines.kernels import bank_maxima, pair_maxima
+
+        bags = torch.zeros((1, 256, 8), dtype=torch.float16, device=device)
+        pair = torch.zeros((1, 2), dtype=torch.int32, device=device)
+        pair_maxima(bags, bags, pair, both_ways=True, tf32=False)
+        bank_maxima(bags[0], bags[0], n_processors=1, tf32=False)
+        torch.cuda.synchronize(device)
+    except Exception:  # whatever a compiler or a driver may raise
+        return False
+    return True
 
 
 def _on_torch(device: str, arithmetic: str, *, fused: bool) -> Engine:
