@@ -341,11 +341,20 @@ def test_a_gpu_is_taken_where_there_is_one(
     exact: bool,
 ) -> None:
     calls = gpus(2)
-    has(monkeypatch, "triton", triton)
+    monkeypatch.setattr(engines, "_kernels_run", lambda device: triton)
     choose_engine(device, arithmetic, exact=exact)
     assert calls == [(*expected, triton)]
     assert isinstance(choose_engine("cpu"), CpuEngine)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_kernels_that_do_not_run_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    has(monkeypatch, "triton", installed)
+    run = engines._kernels_run.__wrapped__
+    assert run("cuda:99") is False  # no such card, or no Triton, or no torch
 
 
 @pytest.mark.parametrize("device", [None, "cuda", "cuda:0"])

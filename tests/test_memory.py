@@ -136,7 +136,8 @@ def test_all_pairs_cannot_be_streamed() -> None:
     assert round(need(20_000).in_memory / GB, 1) == 16.7
     told = (
         "Comparing 20,000 images with each other takes about 16.8 GB, more than max_memory, "
-        "4.0 GB. Compare with a sample of peers, which can be streamed (--peers 128), or allow more."
+        "4.0 GB. Compare with a sample of peers, which can be streamed (--peers 128), or allow "
+        "more."
     )
     with pytest.raises(OptionError, match=f"^{re.escape(told)}$"):
         shall_stream(need(20_000), 4 * GB, everybody=True)

@@ -68,9 +68,9 @@ def _kernels_run(device: str) -> bool:
     shared memory than small cards have. Plain torch does the same without them."""
     if find_spec("triton") is None:
         return False
-    import torch
-
     try:
+        import torch
+
         from flawsort.engines.kernels import bank_maxima, pair_maxima
 
         bags = torch.zeros((1, 256, 8), dtype=torch.float16, device=device)
