@@ -363,14 +363,14 @@ class TorchEngine:
         """How many patches of a bank are on the device at a time."""
         if self._device.type != "cuda":
             return 2**18
-        free = torch.cuda.mem_get_info(self._device)[0]
-        piece = int(free * SHARE_OF_MEMORY / 2) // (self._dtype.itemsize * dim)
+        free = int(torch.cuda.mem_get_info(self._device)[0])
+        piece = int(free * SHARE_OF_MEMORY / 2) // int(self._dtype.itemsize * dim)
         return max(PATCHES_MULTIPLE, piece // PATCHES_MULTIPLE * PATCHES_MULTIPLE)
 
     def _fits(self, n_images: int, n_peers: int, n_patches: int) -> bool:
         if self._device.type != "cuda":
             return True
-        free = torch.cuda.mem_get_info(self._device)[0]
+        free = int(torch.cuda.mem_get_info(self._device)[0])
         return 4 * n_images * n_peers * n_patches <= SHARE_OF_MEMORY * free
 
     def _memory(self) -> str:
