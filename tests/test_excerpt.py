@@ -238,6 +238,7 @@ def test_a_large_run_is_saved_and_opened_whole(large: Path, tmp_path: Path) -> N
 def test_its_report_is_the_same_when_made_again(large: Path, cli: Cli) -> None:
     page = (large / "report.html").read_text("utf-8")
     assert "This page shows 6 of 14 images" in Page(page).words()
+    assert "14 images sorted into 2 groups" in Page(page).words()
     assert "All images by group: 0: 7, 1: 7." in Page(page).words()
     assert cli("report", large).code == 0
     assert (large / "report.html").read_text("utf-8") == page

@@ -15,6 +15,7 @@ from PIL import Image
 
 from flawsort.errors import InputError, OptionError
 from flawsort.records import Bools, Floats
+from flawsort.weights import ROWS_AT_ONCE
 
 LOOKS_NORMAL_BELOW = 0.25
 """An image whose `image_heat` is below this looks normal."""
@@ -26,8 +27,6 @@ NORMAL_PERCENTILE = 99.0
 HOT_PERCENTILE = 95.0
 HOTTEST_SHARE = 0.005
 OPACITY = 0.6
-# Scores are brought to double precision so many images at a time.
-ROWS_AT_ONCE = 4096
 
 # Lightness rises all the way from violet to pale yellow, so the order survives any kind of colour
 # blindness and a black-and-white print. (heat, red, green, blue)

@@ -32,6 +32,7 @@ def render_report(run: Run, evaluation: dict[str, Any] | None = None) -> str:
     n_evaluated, excluded, true_k, classes, clusters, confusion (classes x clusters) and truth (a
     label or None for each image). The same run gives the same text.
     """
+    n_images = len(run.table["name"])
     run, rows = excerpt(run)
     truth = [evaluation["truth"][row] for row in rows] if evaluation else None
     data = payload(run, truth)
@@ -48,7 +49,7 @@ def render_report(run: Run, evaluation: dict[str, Any] | None = None) -> str:
         chosen=clusters.get("chosen"),
         slider=data["k"],
         evaluation=_evaluation(evaluation) if evaluation else None,
-        **_facts(run.manifest, data["n"]),
+        **_facts(run.manifest, n_images),
     )
 
 
