@@ -1,6 +1,7 @@
 """Time and memory against the number of images: ours, and everybody compared with everybody.
 
     python benchmarks/growth.py --data FOLDER [--images 250 500 ... 16000] [--exact-to 1000]
+        [--device cuda]
     python benchmarks/growth.py --simulate 100000
 
 FOLDER holds images (with sub-folders); larger sets are made from them by turning, mirroring,
@@ -74,10 +75,10 @@ class Simulated:
         ]
 
 
-def measure(files: list[Path], *, exact: bool) -> dict[str, float]:
+def measure(files: list[Path], *, exact: bool, device: str) -> dict[str, float]:
     method = Method(n_peers="all", exact=True) if exact else Method()
     start = time.perf_counter()
-    model = AnomalyClusterer(n_clusters=6, method=method, cache=None, device="cpu")
+    model = AnomalyClusterer(n_clusters=6, method=method, cache=None, device=device)
     model.fit([str(path) for path in files])
     seconds = time.perf_counter() - start
     times = model.timings_
@@ -142,6 +143,7 @@ def main() -> None:
     parser.add_argument("--exact-to", type=int, default=1000)
     work = Path(tempfile.gettempdir()) / "flawsort-growth"
     parser.add_argument("--work", type=Path, default=work)
+    parser.add_argument("--device", default="cpu", help="where patches are compared")
     parser.add_argument("--simulate", type=int)
     parser.add_argument("--peers", type=int, default=4)
     parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
@@ -151,7 +153,7 @@ def main() -> None:
         return
     if options.one:
         files = sorted(options.work.glob("*.jpg"))[: options.one["n"]]
-        print(json.dumps(measure(files, exact=bool(options.one["exact"]))))
+        print(json.dumps(measure(files, exact=bool(options.one["exact"]), device=options.device)))
         return
     if options.data is None:
         parser.error("give --data FOLDER, or --simulate COUNT")
@@ -160,8 +162,9 @@ def main() -> None:
     rows = []
     for n in options.images:
         for exact in (0, 1) if n <= options.exact_to else (0,):
-            command = [sys.executable, __file__, "--work", str(options.work), "--one"]
-            command.append(json.dumps({"n": n, "exact": exact}))
+            one = json.dumps({"n": n, "exact": exact})
+            command = [sys.executable, __file__, "--work", str(options.work)]
+            command += ["--device", options.device, "--one", one]
             found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
             rows.append({"n": n, "exact": exact, **found})
             print(

@@ -161,7 +161,7 @@ def maxima_of_any_pairs() -> None:
 
 def banks_of_short_patches() -> None:
     """Up to 128 numbers, and up to 192, where the rest is a second product."""
-    for dim, n_bank in ((7, 400), (136, 130)):
+    for dim, n_bank in ((7, 400), (136, 130), (168, 300), (190, 130)):
         queries, bank = unit_vectors(130, dim, seed=1), unit_vectors(n_bank, dim, seed=2)
         halves = queries.astype(np.float16), bank.astype(np.float16)
         check_bank(fused(), *halves, squared=SINGLES)

@@ -151,32 +151,41 @@ def _bank_kernel(
 @triton.jit
 def _resident_bank_kernel(
     queries,
-    queries_rest,
+    queries_second,
+    queries_third,
     bank,
-    bank_rest,
+    bank_second,
+    bank_third,
     best_out,
     tile_out,
     n_queries,
     n_tiles,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
-    DEPTH: tl.constexpr,
-    REST: tl.constexpr,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
+    THIRD: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """As _bank_kernel for short patches: the queries are loaded once and stay."""
+    """As _bank_kernel for short patches: the queries are loaded once and stay. The numbers of a
+    patch are cut into up to three parts, each a power of two, so that little is padded."""
     block, piece = tl.program_id(0), tl.program_id(1)
     per_piece = tl.cdiv(n_tiles, tl.num_programs(1))
     start = piece * per_piece
     best = tl.full((ROWS,), -float("inf"), tl.float32)
     best_tile = tl.zeros((ROWS,), tl.int32)
     left = queries.load([block * ROWS, 0])
-    if REST:
-        left_rest = queries_rest.load([block * ROWS, DEPTH])
+    if SECOND:
+        left_second = queries_second.load([block * ROWS, FIRST])
+    if THIRD:
+        left_third = queries_third.load([block * ROWS, FIRST + SECOND])
     for tile in tl.range(start, tl.minimum(start + per_piece, n_tiles), num_stages=STAGES):
-        similar = tl.dot(left, bank.load([tile * TILE, 0]).T)
-        if REST:
-            similar = tl.dot(left_rest, bank_rest.load([tile * TILE, DEPTH]).T, similar)
+        row = tile * TILE
+        similar = tl.dot(left, bank.load([row, 0]).T)
+        if SECOND:
+            similar = tl.dot(left_second, bank_second.load([row, FIRST]).T, similar)
+        if THIRD:
+            similar = tl.dot(left_third, bank_third.load([row, FIRST + SECOND]).T, similar)
         top = tl.max(similar, 1)
         better = top > best
         best = tl.where(better, top, best)
@@ -217,51 +226,56 @@ def bank_maxima(
     queries: (n, dim), bank: (n_bank, dim), contiguous; n and n_bank multiples of 128, dim of 8.
     """
     n_queries, dim = queries.shape
-    n_tiles = len(bank) // TILE
     blocks = n_queries // TILE
-    pieces = max(1, min(4 * n_processors // blocks, MOST_PIECES, n_tiles))
+    pieces = max(1, min(4 * n_processors // blocks, MOST_PIECES, len(bank) // TILE))
     best = torch.empty((pieces, n_queries), device=queries.device)
     tiles = torch.empty((pieces, n_queries), dtype=torch.int32, device=queries.device)
     if dim <= RESIDENT_DIM and queries.dtype != torch.float32:
-        depth, rest = (128, 64) if dim > 128 else (128, 0)
+        # Two programs of this shape share a processor: one multiplies while the other compares.
+        tile = TILE // 2
+        parts = _parts(dim)
         _resident_bank_kernel[(blocks, pieces)](
-            TensorDescriptor.from_tensor(queries, [TILE, depth]),
-            TensorDescriptor.from_tensor(queries, [TILE, rest or depth]),
-            TensorDescriptor.from_tensor(bank, [TILE, depth]),
-            TensorDescriptor.from_tensor(bank, [TILE, rest or depth]),
+            *[TensorDescriptor.from_tensor(queries, [TILE, part or 16]) for part in parts],
+            *[TensorDescriptor.from_tensor(bank, [tile, part or 16]) for part in parts],
             best,
             tiles,
             n_queries,
-            n_tiles,
+            len(bank) // tile,
             TILE,
-            TILE,
-            depth,
-            rest,
+            tile,
+            *parts,
             3,
             num_warps=8,
         )
     else:
-        # Tiles of 256 patches where the bank allows; the place is then sought in two of 128.
+        # Tiles of 256 patches where the bank allows.
         single = queries.dtype == torch.float32
-        wide = TILE if single or n_tiles % 2 else 2 * TILE
+        tile = TILE if single or len(bank) % (2 * TILE) else 2 * TILE
         depth = 32 if single else 64
         _bank_kernel[(blocks, pieces)](
             TensorDescriptor.from_tensor(queries, [TILE, depth]),
-            TensorDescriptor.from_tensor(bank, [wide, depth]),
+            TensorDescriptor.from_tensor(bank, [tile, depth]),
             best,
             tiles,
             n_queries,
-            len(bank) // wide,
+            len(bank) // tile,
             dim,
             TILE,
-            wide,
+            tile,
             depth,
             "tf32" if tf32 else "ieee",
             num_warps=8,
             num_stages=3,
         )
-        return _with_index(queries, bank, best, tiles, wide)
-    return _with_index(queries, bank, best, tiles, TILE)
+    return _with_index(queries, bank, best, tiles, tile)
+
+
+def _parts(dim: int) -> tuple[int, int, int]:
+    """How the numbers of a short patch are cut: 168 into 128, 32 and 16."""
+    rest = -(-max(0, dim - 128) // 16) * 16
+    if rest == 48:
+        return 128, 32, 16
+    return 128, rest, 0
 
 
 def _with_index(
@@ -273,6 +287,6 @@ def _with_index(
     tiles = tiles.gather(0, first)[0].contiguous()
     index = torch.empty(len(queries), dtype=torch.int64, device=queries.device)
     _index_kernel[(len(queries),)](
-        queries, bank, tiles, index, queries.shape[1], tile, 32, num_warps=4
+        queries, bank, tiles, index, queries.shape[1], tile, 64, num_warps=4
     )
     return top, index
