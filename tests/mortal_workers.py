@@ -10,17 +10,17 @@ from typing import Any
 from flawsort import fleet, threads
 from flawsort.errors import FlawsortError
 from flawsort.fleet import BatchWorker
-from flawsort.streaming import Batch
+from flawsort.partfiles import Batch
 
 
 class DiaryWorker(BatchWorker):
     """Writes down who did which batch in how many threads: a line a batch, beside the parts."""
 
-    def _finish(self, batch: Batch, url: str) -> FlawsortError | None:
-        if not self._files.has(url):
+    def _finish(self, batch: Batch) -> FlawsortError | None:
+        if not self._files.has(batch):
             with (Path(self._files.folder).parent / "diary").open("a") as diary:
                 diary.write(f"{os.getpid()} {batch.images.names[0]} {threads.n_threads()}\n")
-        return super()._finish(batch, url)
+        return super()._finish(batch)
 
 
 class OnceMortalWorker(DiaryWorker):

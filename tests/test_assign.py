@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from bags import Array, blobs
 from flawsort import assign as assign_module
-from flawsort.assign import KNOWN_QUANTILE, NEIGHBOURS, assign_embeddings
+from flawsort.assign import KNOWN_QUANTILE, NEIGHBOURS, Groups, assign_embeddings, joined
 
 SIZES = [20, 15, 10]
 LABELS = np.repeat([0, 1, 2], SIZES)
@@ -66,14 +68,58 @@ def test_novelty_against_loops() -> None:
     np.testing.assert_array_equal(found.labels == -1, expected > 1)
 
 
-def test_neighbours_in_blocks_are_those_of_the_whole() -> None:
-    many = np.random.default_rng(0).standard_normal((530, 2))  # a block has 512 rows
+@pytest.mark.parametrize(("points", "fitted"), [(512, 2048), (512, 7), (31, 64), (600, 1)])
+def test_neighbours_in_blocks_are_those_of_the_whole(
+    points: int, fitted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assign_module, "POINTS_AT_ONCE", points)
+    monkeypatch.setattr(assign_module, "FITTED_AT_ONCE", fitted)
+    many = np.random.default_rng(0).standard_normal((530, 2)).astype(np.float32)
     found = assign_module._neighbour_distance(many, many, itself=True)
     rows = [0, 5, 511, 512, 529]
     for row in rows:
-        others = np.delete(many, row, axis=0)
-        (expected,) = naive_neighbours(many[[row]], others, itself=False)
+        others = np.delete(many, row, axis=0).astype(np.float64)
+        (expected,) = naive_neighbours(many[[row]].astype(np.float64), others, itself=False)
         assert found[row] == pytest.approx(expected)
+
+
+def test_no_block_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assign_module, "POINTS_AT_ONCE", 16)
+    monkeypatch.setattr(assign_module, "FITTED_AT_ONCE", 64)
+    peaks = []
+    for n in (2_000, 20_000):
+        rng = np.random.default_rng(0)
+        fitted, new = rng.standard_normal((n, 8)), rng.standard_normal((64, 8))
+        tracemalloc.start()
+        assign_module._neighbour_distance(new, fitted, itself=False)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0] < 200_000
+
+
+def test_neighbours_far_from_the_origin() -> None:
+    """Products lose digits there; the distances must not."""
+    few = np.random.default_rng(0).standard_normal((40, 5)) + 3000
+    found = assign_module._neighbour_distance(few, few, itself=True)
+    np.testing.assert_allclose(found, naive_neighbours(few, few, itself=True), rtol=1e-9)
+
+
+@pytest.mark.parametrize("at_once", [4, 2048])
+def test_batches_are_sorted_as_the_whole(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = np.concatenate([blobs([9, 9, 9], seed=7), np.full((2, 6), 5.0)])
+    whole = assign_embeddings(new, FITTED, LABELS)
+    monkeypatch.setattr(assign_module, "FITTED_AT_ONCE", at_once)
+    groups = Groups.of(FITTED, LABELS)
+    parts = [groups.assign(new[start : start + 4]) for start in range(0, len(new), 4)]
+    together = joined(parts)
+    order = np.random.default_rng(0).permutation(len(new))
+    for found, rows in ((together, slice(None)), (together.take(order), order)):
+        for name in ("labels", "nearest", "confidence", "novelty"):
+            assert getattr(found, name).dtype == getattr(whole, name).dtype
+            np.testing.assert_array_equal(getattr(found, name), getattr(whole, name)[rows])
+        for name in ("distance", "runner_up", "runner_up_distance"):
+            expected = getattr(whole.placed, name)[rows]
+            np.testing.assert_array_equal(getattr(found.placed, name), expected)
 
 
 def test_confidence_grows_towards_the_middle() -> None:

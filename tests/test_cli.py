@@ -9,14 +9,18 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import arro3.io
 import pytest
+import typer
 from PIL import Image
 
 import flawsort
 from flawsort import View, console
 from flawsort.backbones import NETWORKS, catalogue
+from flawsort.cli import app
+from flawsort.engines import CpuEngine
 from flawsort.images import thumbnail
 from plates import KINDS, MAIN, STALLING_MAIN, Answer, Cli, contents, run_code, start, write_plates
 
@@ -109,6 +113,11 @@ class TestErrors:
             ("assign nowhere --run run", "'nowhere' does not exist."),
             ("assign parts --run run -o x.txt", "The table must be a .csv or .parquet file."),
             ("assign parts --run run -o no/x.csv", "There is no folder"),
+            (
+                "assign parts --run run --device tpu",
+                "device must be cpu, cuda or cuda:N. Got 'tpu'.",
+            ),
+            ("assign nowhere --run run --device cpu --arithmetic x", "on cpu. Got 'x'."),
             ("evaluate run --truth labels.csv", "None of the 14 images has a label among the 1 of"),
             ("evaluate run --truth file", "must have a column path or name or file or image"),
             ("evaluate run --truth parts", "'parts' has no labels"),
@@ -294,6 +303,43 @@ class TestAssign:
         assert [row["cluster"] for row in told["images"]] == table["cluster"]
         assert [row["score"] for row in told["images"]] == pytest.approx(table["score"])
         assert Path(told["images"][0]["path"]).is_absolute()
+
+    @pytest.mark.parametrize("arithmetic", ["float32", "int8"])
+    def test_device_and_arithmetic(
+        self, here: Path, cli: Cli, arithmetic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        used: list[str] = []
+        real = CpuEngine.fold_references
+
+        def watched(self: CpuEngine, *others: Any, **options: Any) -> Any:
+            used.append(self.name)
+            return real(self, *others, **options)
+
+        monkeypatch.setattr(CpuEngine, "fold_references", watched)
+        assert cli("cluster", "parts", "-o", "new", "-k", "2", *SMALL).code == 0
+        line = ("--device", "cpu", "--arithmetic", arithmetic, "-q", "--json")
+        told = json.loads(cli("assign", "parts", "-r", "new", *line).out)
+        assert len(used) == 1
+        assert used[0].endswith(arithmetic)
+        model = flawsort.AnomalyClusterer.load("new", device="cpu", arithmetic=arithmetic)
+        _, found, _ = model.assign("parts")
+        assert [row["novelty"] for row in told["images"]] == found.novelty.tolist()
+
+    def test_options_mean_the_same_for_both_commands(self) -> None:
+        group = typer.main.get_command(app)
+        told = []
+        for name in ("cluster", "assign"):
+            parser = group.commands[name]  # type: ignore[attr-defined]
+            options = {one.name: (one.opts, one.help, one.default) for one in parser.params[1:]}
+            told.append([options[key] for key in ("device", "arithmetic", "glob", "cache")])
+        assert told[0] == told[1]
+        assert told[0][0][0] == ["--device"]
+
+    def test_progress(self, here: Path, cli: Cli) -> None:
+        answer = cli("assign", "parts", "-r", "run", "--no-cache")
+        lines = answer.err.splitlines()
+        assert lines[0] == "sorting: 0 of 14"
+        assert lines[-1].startswith("sorting: 14 of 14")
 
     def test_tables(self, here: Path, cli: Cli) -> None:
         told = json.loads(cli("assign", "parts", "-r", "run", "-q", "--json").out)["images"]

@@ -147,7 +147,7 @@ def test_kill_while_sorting_batches(
     kill_in("sorting", job, "from flawsort import memory, streaming; memory.IN_MEMORY = 0\n"
             "streaming.BATCH_IMAGES = 16\n")  # fmt: skip
     assert not Path("run").exists()
-    assert len(list(Path("cache/parts").glob("*/*.npz"))) == 1
+    assert len(list(Path("cache/parts").glob("*/*.parquet"))) == 1
     monkeypatch.setattr(flawsort.memory, "IN_MEMORY", 0)
     monkeypatch.setattr(flawsort.streaming, "BATCH_IMAGES", 16)
     assert cli(*job).code == 0

@@ -6,11 +6,13 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from flawsort import files
 from flawsort.errors import InputError
 from flawsort.files import array_images, find_images
 from flawsort.records import ImageSet
@@ -44,6 +46,23 @@ def test_folder_is_searched_recursively_sorted_and_hashed(tree: Tree) -> None:
     assert images.digests == tuple(hashlib.sha256(n.encode()).hexdigest() for n in images.names)
     assert find_images(str(root)) == images == find_images([root])
     assert not images.set_aside
+
+
+@pytest.mark.parametrize(("processors", "threads"), [(1, 4), (32, 32)])
+def test_hashing_takes_every_processor(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, processors: int, threads: int
+) -> None:
+    asked: list[int] = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, n: int) -> None:
+            asked.append(n)
+            super().__init__(n)
+
+    monkeypatch.setattr(files, "n_threads", lambda: processors)
+    monkeypatch.setattr(files, "ThreadPoolExecutor", Pool)
+    assert len(find_images(tree("a.png", "b.png"))) == 2
+    assert asked == [threads]
 
 
 @pytest.mark.parametrize(

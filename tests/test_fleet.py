@@ -4,38 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from flawsort import BackboneError, InputError, OptionError, View, fleet, streaming
+from flawsort import (
+    AnomalyClusterer,
+    BackboneError,
+    InputError,
+    OptionError,
+    View,
+    fleet,
+    streaming,
+)
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, load_backbone
 from flawsort.embed import cache_setting, embed, embed_batch
 from flawsort.engines import CpuEngine, choose_engine
 from flawsort.files import array_images, find_images
-from flawsort.fleet import RayWorkers, engine_here, part_setting, ray_workers
+from flawsort.fleet import RayWorkers, engine_here, ray_workers
 from flawsort.inputs import distinct_rows
-from flawsort.partfiles import PartFiles
+from flawsort.partfiles import PartFiles, run_setting
 from flawsort.presets import Method
-from flawsort.raycluster import connected
+from flawsort.raycluster import check_one_machine, connected
 from flawsort.records import Bags, ImageSet
-from flawsort.references import NormalReference, PeerReference
-from flawsort.streaming import Batch, Part, Streamed, fit_streamed
+from flawsort.references import NormalReference
+from flawsort.streaming import Streamed, fit_streamed
 from mortal_workers import DiaryWorker, OnceMortalWorker, PoisonedWorker
-from plates import KINDS, SIDE, plate_arrays, write_plates
+from part_batches import a_batch
+from plates import KINDS, SIDE, plate_arrays, settings, write_plates
 
 needs_ray = pytest.mark.skipif(
     find_spec("ray") is None or find_spec("pyarrow") is None,
     reason="Ray is not installed: pip install 'flawsort[ray]'",
-)
-needs_stores = pytest.mark.skipif(
-    find_spec("pyarrow") is None or find_spec("fsspec") is None,
-    reason="pyarrow or fsspec is not installed: pip install 'flawsort[ray]'",
 )
 # A library's warnings about itself are not ours to fix.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -104,7 +112,7 @@ def fit(backbone: Backbone, plates_and_a_bad_one: ImageSet, known: Bags) -> Call
     return run
 
 
-def some_workers(backbone: Backbone, parts: str | Path, **others: Any) -> RayWorkers:
+def some_workers(backbone: Backbone, parts: str | Path | None, **others: Any) -> RayWorkers:
     return ray_workers(
         backbone=DEFAULT_BACKBONE,
         setting=cache_setting(backbone, VIEW),
@@ -225,6 +233,33 @@ class TestCluster:
         with pytest.raises(OptionError, match="No machine of the Ray cluster has 3 CPUs for a"):
             fit(workers)
 
+    @pytest.mark.parametrize("cache", [None, "auto"])
+    def test_a_fit_keeps_what_it_was_told_to(
+        self, plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str | None
+    ) -> None:
+        """Without a cache the parts are in a temporary folder, and gone when all are read."""
+        home, temporary = tmp_path / "home", tmp_path / "tmp"
+        temporary.mkdir()
+        monkeypatch.setenv("FLAWSORT_CACHE", str(home))
+        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+        seen: list[int] = []
+
+        def look(stage: str, *_: int) -> None:
+            if stage == "sorting":
+                seen.append(len(list(temporary.glob("flawsort-*/*/*.parquet"))))
+
+        given = settings(n_clusters=2, n_workers=2, engine="ray", cache=cache, progress=look)
+        model = AnomalyClusterer(**given).fit(plates / "parts")
+        assert model.scored_.startswith("compared with each other (")
+        assert max(seen) == (7 if cache is None else 0)
+        assert list(temporary.iterdir()) == []
+        if cache is None:
+            assert not home.exists()
+            return
+        assert len(list(home.glob("parts/*/*.parquet"))) == 7
+        model.discard_parts()
+        assert list((home / "parts").iterdir()) == []
+
     def test_arrays_stay_at_home(
         self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
     ) -> None:
@@ -273,14 +308,58 @@ class TestConnection:
         ):
             pass
 
+    @pytest.mark.parametrize("shared", [True, False])
+    def test_a_cluster_that_was_there_may_have_other_machines(
+        self,
+        ray: Any,
+        backbone: Backbone,
+        known: Bags,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        shared: bool,
+    ) -> None:
+        import ray as module
+
+        def stop(_: Any) -> None:
+            raise KeyboardInterrupt
+
+        machines = [("far", True), (socket.gethostname(), True), ("lost", False), ("farther", True)]
+        nodes = [{"NodeManagerHostname": name, "Alive": alive} for name, alive in machines]
+        monkeypatch.setattr(module, "nodes", lambda: nodes)
+        monkeypatch.setattr(module, "put", stop)
+        place = {"parts": tmp_path} if shared else {"parts": None, "cache": tmp_path}
+        workers = some_workers(backbone, **place)
+        told = r"do not see the folders of this one: 'far' and others\. Give parts, a folder that"
+        error: type[BaseException] = KeyboardInterrupt if shared else OptionError
+        with pytest.raises(error, match=None if shared else told):
+            list(workers.describe([a_batch()[0]], a_describer(known)))
+        check_one_machine(SimpleNamespace(nodes=lambda: nodes[1:3]))
+
+    @pytest.mark.parametrize("shared", [True, False])
+    def test_abandoned_parts_are_removed_from_the_cache_only(
+        self, ray: Any, backbone: Backbone, known: Bags, tmp_path: Path, shared: bool
+    ) -> None:
+        place = tmp_path / "parts"
+        workers = some_workers(backbone, place if shared else None, cache=tmp_path)
+        batch, part = a_batch()
+        files = PartFiles(str(place), workers.setting([batch], a_describer(known)))
+        files.store(batch, part)
+        old = place / ("0" * 20)
+        old.mkdir()
+        for folder in (old, Path(files.folder)):
+            os.utime(folder, (0, 0))
+        (found,) = workers.describe([batch], a_describer(known))
+        assert found.digests == part.digests
+        assert old.exists() is shared
+        assert ray == []
+
     def test_nothing_is_started_where_all_parts_are_there(
         self, ray: Any, backbone: Backbone, known: Bags, tmp_path: Path
     ) -> None:
         workers = some_workers(backbone, tmp_path)
         describer = a_describer(known)
-        files = PartFiles(workers.parts, part_setting(workers.recipe, describer))
         batch, part = a_batch()
-        files.store(files.url(batch), batch, part)
+        PartFiles(str(tmp_path), workers.setting([batch], describer)).store(batch, part)
         (found,) = workers.describe([batch], describer)
         assert found.digests == part.digests
         assert ray == []
@@ -292,145 +371,31 @@ def a_describer(known: Bags, **method: Any) -> Any:
     return Describer(Method(**method), NormalReference.from_bags(known, exact=True), 0.5, None)
 
 
-def a_batch(n: int = 5, *, masked: bool = False) -> tuple[Batch, Part]:
-    """Five images, of which the second could not be used."""
-    rng = np.random.default_rng(3)
-    names = tuple(f"{row}.png" for row in range(n))
-    digests = tuple(f"{row:064x}" for row in range(n))
-    images = ImageSet(names, tuple(Path(name) for name in names), digests)
-    rows = [row for row in range(n) if row != 1]
-    part = Part(
-        tuple(digests[row] for row in rows),
-        rng.normal(size=(len(rows), 6)).astype(np.float16),
-        rng.random((len(rows), 6)).astype(np.float16),
-        rng.normal(size=(len(rows), 3)).astype(np.float32),
-        rng.normal(size=len(rows)),
-        rng.random((len(rows), 6)) > 0.5 if masked else None,
-        {"1.png": "not an image"} if n > 1 else {},
-    )
-    return Batch(images, np.full(n, -1)), part
-
-
-def assert_same_part(one: Part, other: Part) -> None:
-    for field in dataclasses.fields(Part):
-        mine, theirs = getattr(one, field.name), getattr(other, field.name)
-        if isinstance(mine, np.ndarray):
-            np.testing.assert_array_equal(mine, theirs)
-            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
-        else:
-            assert mine == theirs
-
-
-@needs_stores
-class TestPartFiles:
-    @pytest.mark.parametrize("masked", [True, False])
-    @pytest.mark.parametrize("place", ["{}", "file://{}", "memory://bucket{}"])
-    def test_round_trip(self, tmp_path: Path, place: str, masked: bool) -> None:
-        files = PartFiles(place.format(tmp_path), {"seed": 0})
-        batch, part = a_batch(masked=masked)
-        assert files.present() == set()
-        assert files.load(files.url(batch)) is None
-        files.store(files.url(batch), batch, part)
-        assert files.present() == {files.url(batch)}
-        found = files.load(files.url(batch))
-        assert found is not None
-        assert_same_part(found, part)
-        files.clear()
-        assert files.present() == set()
-
-    def test_nothing_usable(self, tmp_path: Path) -> None:
-        batch, _ = a_batch(2)
-        empty = np.empty((0, 0), np.float16)
-        reasons = {"0.png": "empty", "1.png": "not an image"}
-        part = Part((), empty, empty, empty.astype(np.float32), np.empty(0), None, reasons)
-        files = PartFiles(str(tmp_path), {})
-        files.store(files.url(batch), batch, part)
-        found = files.load(files.url(batch))
-        assert found is not None
-        assert_same_part(found, part)
-
-    def test_others_can_read_them(self, tmp_path: Path) -> None:
-        import pyarrow.parquet
-
-        batch, part = a_batch()
-        files = PartFiles(str(tmp_path), {})
-        files.store(files.url(batch), batch, part)
-        table = pyarrow.parquet.read_table(files.url(batch)).to_pydict()
-        assert table["name"] == ["0.png", "2.png", "3.png", "4.png", "1.png"]
-        np.testing.assert_array_equal(table["vector"][1], part.vectors[1])
-        np.testing.assert_array_equal(np.frombuffer(table["scores"][2], np.float16), part.scores[2])
-        assert table["reason"] == [None] * 4 + ["not an image"]
-
-    def test_whole_or_not_at_all(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from fsspec.implementations.local import LocalFileSystem
-
-        def full(*_: Any, **__: Any) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(LocalFileSystem, "mv", full)
-        batch, part = a_batch()
-        files = PartFiles(str(tmp_path), {})
-        with pytest.raises(OptionError, match=r"cannot be written in .*No space left"):
-            files.store(files.url(batch), batch, part)
-        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-    def test_a_bit_changes_nothing_unseen(self, tmp_path: Path) -> None:
-        batch, part = a_batch(masked=True)
-        files = PartFiles(str(tmp_path), {})
-        files.store(files.url(batch), batch, part)
-        whole = Path(files.url(batch)).read_bytes()
-        n_seen = 0
-        for place in range(0, len(whole), 5):
-            changed = bytearray(whole)
-            changed[place] ^= 1
-            Path(files.url(batch)).write_bytes(changed)
-            found = files.load(files.url(batch))
-            n_seen += found is None
-            if found is not None:  # of no account, in parquet's own statistics
-                assert_same_part(found, part)
-        assert n_seen > 200
-
-    def test_names_follow_from_content(self, tmp_path: Path) -> None:
-        batch, _ = a_batch()
-        other = Batch(batch.images, np.array([0, -1, -1, -1, -1]))
-        renamed = dataclasses.replace(
-            batch, images=dataclasses.replace(batch.images, names=tuple("abcde"))
-        )
-        urls = {PartFiles("x", {"seed": 0}).url(one) for one in (batch, other, renamed)}
-        assert len(urls) == 3
-        assert PartFiles("x", {"seed": 1}).folder != PartFiles("x", {"seed": 0}).folder
-        assert PartFiles("x", {"seed": 0}).url(batch) in urls
-
-
 class TestSetting:
     @pytest.fixture
     def recipe(self) -> fleet.Recipe:
         return fleet.Recipe("net", None, None, VIEW, {"backbone": "abc"}, None, 1, 0.0)
 
-    def test_everything_that_decides_is_in_it(self, recipe: fleet.Recipe, known: Bags) -> None:
-        fewer = known.take(range(3))
-        settings = [
-            part_setting(recipe, a_describer(known)),
-            part_setting(recipe, a_describer(fewer)),
-            part_setting(recipe, a_describer(known, pooling="average")),
-            part_setting(recipe, dataclasses.replace(a_describer(known), temperature=0.6)),
-            part_setting(
-                dataclasses.replace(recipe, setting={"backbone": "x"}), a_describer(known)
-            ),
-            part_setting(dataclasses.replace(recipe, gpus=1), a_describer(known)),
-        ]
-        peers = dataclasses.replace(
-            a_describer(known), reference=PeerReference(known.patches, 0.2, engine=CpuEngine())
-        )
-        settings.append(part_setting(recipe, peers))
-        lists = a_describer(known)
-        lists.reference.exact = False
-        settings.append(part_setting(recipe, lists))
-        assert len({str(setting) for setting in settings}) == len(settings)
+    def test_the_recipe_that_decides_is_in_it(self, recipe: fleet.Recipe, known: Bags) -> None:
+        def setting(**changes: Any) -> dict[str, object]:
+            workers = RayWorkers(dataclasses.replace(recipe, **changes), "parts")
+            return workers.setting([a_batch()[0]], a_describer(known))
 
-    def test_it_is_the_same_tomorrow(self, recipe: fleet.Recipe, known: Bags) -> None:
-        cpus = dataclasses.replace(recipe, cpus=7)
-        assert part_setting(recipe, a_describer(known)) == part_setting(cpus, a_describer(known))
+        settings = [
+            setting(),
+            setting(setting={"backbone": "x"}),
+            setting(view=View(max_pixels=10**6)),
+            setting(gpus=1),
+            setting(gpus=1, arithmetic="tf32"),
+        ]
+        assert len({str(one) for one in settings}) == len(settings)
+        assert setting(cpus=7) == setting()
+
+    def test_a_local_run_s_parts_are_taken(self, recipe: fleet.Recipe, known: Bags) -> None:
+        workers = RayWorkers(recipe, "parts")
+        batch, describer = a_batch()[0], a_describer(known)
+        bags = {"backbone": "abc", "max_pixels": VIEW.max_pixels}
+        assert workers.setting([batch], describer) == run_setting(bags, describer, [batch])
 
     def test_the_run_s_engine_goes_along_on_a_cpu(self, recipe: fleet.Recipe) -> None:
         engine = CpuEngine("int8")
@@ -473,6 +438,15 @@ class TestOptions:
         assert workers.parts == os.path.abspath("parts")
         assert some_workers(backbone, "s3://bucket/parts").parts == "s3://bucket/parts"
         assert some_workers(backbone, "parts").recipe.backbone == DEFAULT_BACKBONE
+
+    @pytest.mark.usefixtures("_there")
+    def test_where_parts_are(self, backbone: Backbone, tmp_path: Path) -> None:
+        named = some_workers(backbone, tmp_path / "x", cache=tmp_path / "y")
+        assert (named.parts, named.shared) == (str(tmp_path / "x"), True)
+        cached = some_workers(backbone, None, cache=tmp_path / "y")
+        assert (cached.parts, cached.shared) == (str(tmp_path / "y" / "parts"), False)
+        nowhere = some_workers(backbone, None)
+        assert (nowhere.parts, nowhere.shared) == (None, False)
 
     @pytest.mark.usefixtures("_there")
     @pytest.mark.parametrize(

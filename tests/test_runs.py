@@ -19,6 +19,7 @@ import flawsort
 from flawsort import AnomalyClusterer, BackboneError, Bags, Method, OptionError, Run, RunError, View
 from flawsort import open_run as open_
 from flawsort.backbones import DEFAULT_BACKBONE, catalogue, entry_path
+from flawsort.engines import choose_engine
 from flawsort.runs import replace_files, save_run
 from flawsort.storing import make_run
 from plates import (
@@ -158,6 +159,46 @@ class TestRoundTrip:
             assert getattr(model, name) == getattr(fitted, name)
         assert model.images_.names == fitted.images_.names
         assert model.images_.digests == fitted.images_.digests
+
+    @pytest.mark.parametrize("way", ["normals", "peers"])
+    def test_a_loaded_model_computes_where_it_is_told(
+        self, plates: Path, saved: Path, tmp_path: Path, way: str
+    ) -> None:
+        folder = saved
+        if way == "peers":
+            folder = tmp_path / "run"
+            AnomalyClusterer(**settings(n_clusters=2)).fit(plates / "parts").save(folder)
+
+        def engine(**options: str) -> tuple[str, str | None, str | None]:
+            model = AnomalyClusterer.load(folder, **options)
+            assert model.describer_.reference is not None
+            return model.describer_.reference.engine.name, model.device, model.arithmetic
+
+        assert engine() == (choose_engine().name, None, None)
+        assert engine(device="cpu") == ("the CPU, int8 where the work is large", "cpu", None)
+        plain = ("NumPy on the CPU, float32", "cpu", "float32")
+        assert engine(device="cpu", arithmetic="float32") == plain
+        small = ("onnxruntime on the CPU, int8", "cpu", "int8")
+        assert engine(device="cpu", arithmetic="int8") == small
+        with pytest.raises(OptionError, match=r"device must be cpu, cuda or cuda:N\. Got 'tpu'"):
+            engine(device="tpu")
+        with pytest.raises(OptionError, match=r"arithmetic must be one of int8, .* Got 'int4'"):
+            engine(device="cpu", arithmetic="int4")
+
+    def test_the_device_is_the_networks_too(
+        self, saved: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[object] = []
+
+        def stop(*_: object, device: object, **__: object) -> None:
+            asked.append(device)
+            raise BackboneError("far enough")
+
+        monkeypatch.setattr("flawsort.pipeline.load_backbone", stop)
+        for options in ({}, {"device": "cpu"}):
+            with pytest.raises(BackboneError, match="far enough"):
+                AnomalyClusterer.load(saved, **options).predict([plate("dent", 1)])
+        assert asked == [None, "cpu"]
 
     def test_a_loaded_model_is_not_saved_again(self, saved: Path, tmp_path: Path) -> None:
         with pytest.raises(OptionError, match="loaded from a run: copy the run's folder instead"):

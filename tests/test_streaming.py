@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,17 +26,10 @@ from flawsort.errors import InputError, OptionError
 from flawsort.files import array_images, find_images
 from flawsort.inputs import distinct_rows
 from flawsort.intake import Intake
+from flawsort.partfiles import Batch, Part
 from flawsort.records import Bags, ImageSet, SetAside
 from flawsort.references import NormalReference, PeerReference, compare_with_peers
-from flawsort.streaming import (
-    Batch,
-    LocalWorkers,
-    Part,
-    PartStore,
-    Streamed,
-    describe_batch,
-    fit_streamed,
-)
+from flawsort.streaming import LocalWorkers, Streamed, describe_batch, fit_streamed
 from flawsort.weights import image_scores, score_spread
 from plates import KINDS, contents, plate, plate_arrays, settings, write_plates
 
@@ -129,7 +123,9 @@ def assert_same(one: Streamed, other: Streamed) -> None:
 def test_peers_as_in_memory(method: Method, masked: bool) -> None:
     shelf = Shelf(masked=masked)
     bags = dataclasses.replace(shelf.bags, patches=shelf.bags.patches.copy())
-    describer, described, _ = fit_describer(bags, None, method, engine=CpuEngine(), random_state=3)
+    describer, described, how = fit_describer(
+        bags, None, method, engine=CpuEngine(), random_state=3
+    )
     found = shelf.stream(method, random_state=3)
     check_described(found, describer, described)
     assert found.grid == (4, 4)
@@ -138,10 +134,9 @@ def test_peers_as_in_memory(method: Method, masked: bool) -> None:
         np.testing.assert_array_equal(found.valid, bags.valid)
     assert found.images == shelf.images
     np.testing.assert_array_equal(found.sample, np.arange(N))
-    count = 9 if method.n_peers == 9 else N
-    assert (
-        found.how
-        == f"compared with a sample of {count} of them (Eq. 7) (NumPy on the CPU, float32)"
+    assert found.how == how
+    assert how.startswith(
+        "compared with a sample of 9 of them" if method.n_peers == 9 else "compared with each other"
     )
     np.testing.assert_array_equal(shelf.bags.patches, bags.patches)
 
@@ -228,9 +223,31 @@ def test_the_temperature_is_measured_on_a_sample(monkeypatch: pytest.MonkeyPatch
 
 def test_more_peers_than_the_sample_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 6)
-    found = Shelf().stream(PEERS)
+    shelf = Shelf()
+    found = shelf.stream(PEERS)
     assert isinstance(found.describer.reference, PeerReference)
     assert len(found.describer.reference.peers) == 9
+    assert [len(call) for call in shelf.calls] == [9, 5, 5, 5, 5, 5, 3]  # each peer once
+
+
+def test_everybody_who_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many peers as there are good files: they are compared with each other."""
+    shelf = Shelf(bad=[2, 20])
+    assert shelf.stream(Method(n_peers=26)).how.startswith("compared with each other (NumPy")
+    assert "a sample of 25 of them" in Shelf(bad=[2, 20]).stream(Method(n_peers=25)).how
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_every_patch_alike(masked: bool) -> None:
+    method, shelf = Method(weights="uniform", pooling="average"), Shelf(masked=masked, bad=[4])
+    bags = shelf.bags.take(shelf.good)
+    describer, described, how = fit_describer(bags, None, method)
+    found = shelf.stream(method)
+    check_described(found, describer, described)
+    assert found.describer.reference is None
+    assert found.how == how
+    assert found.images.names == tuple(f"{row:02d}.png" for row in shelf.good)
+    assert len(shelf.calls[0]) == 1
 
 
 def test_the_same_twice_and_another_with_another_seed() -> None:
@@ -378,6 +395,8 @@ def test_others_can_do_the_work(tmp_path: Path) -> None:
             self.sizes += [len(batch.images) for batch in batches]
             return LocalWorkers(self._shelf.embed).describe(batches, describer)
 
+        def clear(self) -> None: ...
+
     here, there = Shelf(), Shelf()
     workers = Counting(there)
     found = here.stream(workers=workers)
@@ -390,166 +409,96 @@ def test_others_can_do_the_work(tmp_path: Path) -> None:
 # ---- parts ----
 
 
-def made_part(*, valid: bool = True) -> Part:
-    rng = np.random.default_rng(2)
-    return Part(
-        ("a", "b"),
-        rng.random((2, 4)).astype(np.float16),
-        rng.random((2, 4)).astype(np.float16),
-        rng.random((2, 3)).astype(np.float32),
-        rng.random(2),
-        rng.random((2, 4)) > 0.5 if valid else None,
-        {"ö <c>.png": "torn"},
-    )
+def keeping(shelf: Shelf, folder: Path, **setting: object) -> LocalWorkers:
+    return LocalWorkers(shelf.embed, setting, folder)
 
 
-def image_set(*digests: str) -> ImageSet:
-    return ImageSet(tuple(f"{one}.png" for one in digests), (BLANK,) * len(digests), digests)
-
-
-@pytest.mark.parametrize("valid", [True, False])
-def test_a_part_comes_back_as_it_was(tmp_path: Path, valid: bool) -> None:
-    images, part = image_set("a", "b", "c"), made_part(valid=valid)
-    store = PartStore(tmp_path / "parts", {"seed": 1})
-    assert not store.has(images)
-    assert store.load(images) is None
-    store.store(images, part)
-    again = PartStore(tmp_path / "parts", {"seed": 1})
-    assert again.has(images)
-    found = again.load(images)
-    assert found is not None
-    for field in dataclasses.fields(Part):
-        kept, given = getattr(found, field.name), getattr(part, field.name)
-        if isinstance(given, np.ndarray):
-            assert kept.dtype == given.dtype
-            np.testing.assert_array_equal(kept, given)
-        else:
-            assert kept == given
-    assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [".npz"]
-
-
-def test_parts_belong_to_images_and_setting(tmp_path: Path) -> None:
-    images, store = image_set("a", "b"), PartStore(tmp_path, {"seed": 1, "view": {"fit": "pad"}})
-    store.store(images, made_part())
-    for other in (image_set("b", "a"), image_set("a"), image_set("a", "b", "c")):
-        assert not store.has(other)
-        assert store.load(other) is None
-    elsewhere = PartStore(tmp_path, {"seed": 2, "view": {"fit": "pad"}})
-    assert not elsewhere.has(images)
-    assert PartStore(tmp_path, {"view": {"fit": "pad"}, "seed": 1}).has(images)
-    elsewhere.clear()  # of what is not there
-    assert store.has(images)
-    store.clear()
-    assert not store.has(images)
-    assert not store.folder.exists()
-
-
-def test_a_new_format_does_not_take_old_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    PartStore(tmp_path, {}).store(image_set("a"), made_part())
-    monkeypatch.setattr(streaming, "FORMAT", streaming.FORMAT + 1)
-    assert not PartStore(tmp_path, {}).has(image_set("a"))
-
-
-def test_damaged_parts_are_not_taken(tmp_path: Path) -> None:
-    images, store = image_set("a", "b"), PartStore(tmp_path, {})
-    store.store(images, made_part())
-    [path] = store.folder.iterdir()
-    content = path.read_bytes()
-    for size in (0, 1, 4, 100, len(content) // 2, len(content) - 1):
-        path.write_bytes(content[:size])
-        assert store.load(images) is None
-    path.write_bytes(b"no zip at all" * 9)
-    assert store.load(images) is None
-    # A number of an array: the check sums of the zip file are there for this.
-    at = content.index(made_part().vectors.tobytes())
-    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-    assert store.load(images) is None
-    with path.open("wb") as file:
-        np.savez(file, scores=np.zeros(3))
-    assert store.load(images) is None
-    path.unlink()
-    path.mkdir()
-    assert store.load(images) is None
-
-
-def test_no_damage_is_taken_for_a_part(tmp_path: Path) -> None:
-    images, store, part = image_set("a", "b"), PartStore(tmp_path, {}), made_part()
-    store.store(images, part)
-    [path] = store.folder.iterdir()
-    content = path.read_bytes()
-    for at in range(len(content) - 500, len(content)):
-        path.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
-        found = store.load(images)
-        assert found is None or (found.valid is not None and (found.valid == part.valid).all())
-
-
-def test_nothing_half_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = PartStore(tmp_path, {})
-
-    def torn(file: Any, **arrays: Any) -> None:
-        file.write(b"half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(np, "savez", torn)
-    with pytest.raises(KeyboardInterrupt):
-        store.store(image_set("a"), made_part())
-    assert not store.has(image_set("a"))
-
-
-def test_a_disk_that_keeps_nothing_costs_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    store = PartStore(tmp_path / "file" / "parts", {})
-    assert_same(Shelf().stream(parts=store), Shelf().stream())
-
-
-# ---- going on ----
+def parts_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*.parquet"))
 
 
 @pytest.mark.parametrize("bad", [[], [0, 6], [5, 6, 7, 8, 9]])
 @pytest.mark.parametrize("masked", [False, True])
 def test_an_interrupted_run_goes_on(tmp_path: Path, bad: list[int], masked: bool) -> None:
     whole = Shelf(bad=bad, masked=masked).stream()
-    store = PartStore(tmp_path, {})
     cut_short = Shelf(bad=bad, masked=masked, fails_at=5)  # the sample and three batches
     with pytest.raises(KeyboardInterrupt):
-        cut_short.stream(parts=store)
-    assert len(list(store.folder.iterdir())) == 3
+        cut_short.stream(workers=keeping(cut_short, tmp_path))
+    assert len(parts_in(tmp_path)) == 3
     rest = Shelf(bad=bad, masked=masked)
-    assert_same(rest.stream(parts=store), whole)
+    assert_same(rest.stream(workers=keeping(rest, tmp_path)), whole)
     assert rest.calls[1:] == [
         [15, 16, 17, 18, 19],
         [20, 21, 22, 23, 24],
         [25, 26, 27],
     ]
-    assert len(list(store.folder.iterdir())) == 6
+    assert len(parts_in(tmp_path)) == 6
     nothing = Shelf(bad=bad, masked=masked)
-    assert_same(nothing.stream(parts=store), whole)
+    workers = keeping(nothing, tmp_path)
+    assert_same(nothing.stream(workers=workers), whole)
+    assert len(nothing.calls) == 1
+    workers.clear()
+    assert list(tmp_path.iterdir()) == []
+    workers.clear()
+
+
+def test_damaged_parts_are_repaired(tmp_path: Path) -> None:
+    first = Shelf()
+    whole = first.stream(workers=keeping(first, tmp_path))
+    paths = parts_in(tmp_path)
+    paths[1].write_bytes(b"torn")
+    paths[3].write_bytes(b"")
+    paths[4].unlink()
+    rest = Shelf()
+    assert_same(rest.stream(workers=keeping(rest, tmp_path)), whole)
+    assert len(rest.calls) == 1 + 3
+    nothing = Shelf()
+    nothing.stream(workers=keeping(nothing, tmp_path))
     assert len(nothing.calls) == 1
 
 
-def test_it_goes_on_from_the_middle_and_repairs(tmp_path: Path) -> None:
-    store = PartStore(tmp_path, {})
-    whole = Shelf().stream(parts=store)
-    images = Shelf().images
-    for start in (5, 20):
-        batch = images.take(range(start, start + 5))
-        store._path(batch).write_bytes(b"torn" if start == 20 else b"")
-    store._path(images.take(range(10, 15))).unlink()
-    rest = Shelf()
-    assert_same(rest.stream(parts=store), whole)
-    assert sorted(call[0] for call in rest.calls[1:]) == [5, 10, 20]
-    assert store.load(images.take(range(10, 15))) is not None
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"random_state": 1},
+        {"method": Method(n_peers=8)},
+        {"method": Method(n_peers=9, absolute_temperature=0.2)},
+        {"engine": CpuEngine("int8")},
+        {"backbone": "another"},
+        {"normals": NormalReference(flawed_patches([0] * 6, n_patches=16).reshape(-1, 12))},
+    ],
+)
+def test_another_run_takes_no_parts(tmp_path: Path, other: dict[str, Any]) -> None:
+    first, second = Shelf(), Shelf()
+    first.stream(workers=keeping(first, tmp_path, backbone="one"))
+    backbone = other.pop("backbone", "one")
+    workers = keeping(second, tmp_path, backbone=backbone)
+    second.stream(**other, workers=workers)
+    assert len(second.calls) == 1 + 6
+    workers.clear()
+    assert len(parts_in(tmp_path)) == 6  # those of the first
 
 
-def test_a_damaged_part_is_replaced(tmp_path: Path) -> None:
-    store = PartStore(tmp_path, {})
-    Shelf().stream(parts=store)
-    batch = Shelf().images.take(range(5))
-    store._path(batch).write_bytes(b"torn")
-    Shelf().stream(parts=store)
-    assert store.load(batch) is not None
+def test_a_disk_that_keeps_nothing_costs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    shelf = Shelf()
+    workers = keeping(shelf, tmp_path / "file" / "parts")
+    assert_same(shelf.stream(workers=workers), Shelf().stream())
+    workers.clear()
+
+
+def test_abandoned_parts_are_removed_and_not_the_run_s_own(tmp_path: Path) -> None:
+    first = Shelf()
+    first.stream(workers=keeping(first, tmp_path))
+    [own] = tmp_path.iterdir()
+    old = tmp_path / ("0" * 20)
+    old.mkdir()
+    for folder in (own, old):
+        os.utime(folder, (0, 0))
+    again = Shelf()
+    again.stream(workers=keeping(again, tmp_path))
+    assert len(again.calls) == 1
+    assert list(tmp_path.iterdir()) == [own]
 
 
 # ---- AnomalyClusterer ----
@@ -620,7 +569,7 @@ def mixed(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("case", ["peers", "normals", "lists", "copies", "mask", "pad"])
+@pytest.mark.parametrize("case", ["peers", "normals", "lists", "copies", "mask", "pad", "alike"])
 def test_streamed_as_in_memory(
     case: str, plates: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -629,6 +578,8 @@ def test_streamed_as_in_memory(
     method = Method(n_peers=6, exact=False if case == "lists" else None)
     if case in ("normals", "lists"):
         normal = plates / "good"
+    if case == "alike":
+        method = Method(weights="uniform", pooling="average")
     if case == "copies":
         images = mixed(tmp_path / "mixed")
     if case == "mask":
@@ -700,6 +651,12 @@ def test_max_memory_decides(
     assert model.scores_.dtype == (np.float16 if streamed else np.float32)
 
 
+def test_max_memory_holds_for_uniform_weights_too(plates: Path) -> None:
+    method = Method(weights="uniform", pooling="average")
+    with pytest.raises(OptionError, match=r"14 images take about .* even when they are streamed"):
+        fit(plates / "parts", max_memory="1M", method=method)
+
+
 def test_a_limit_that_cannot_be_met_is_told_before_the_work(plates: Path) -> None:
     def progress(*_: object) -> None:
         raise AssertionError("it went on")
@@ -724,7 +681,8 @@ def test_a_limit_that_cannot_be_met_is_told_before_the_work(plates: Path) -> Non
         (Method(n_peers=13), False, True),
         (Method(), True, True),
         (Method(n_peers="all"), True, True),
-        (Method(weights="uniform", pooling="average", n_peers=6), False, False),
+        (Method(weights="uniform", pooling="average"), False, True),
+        (Method(weights="uniform", pooling="average", n_peers="all"), False, True),
     ],
 )
 def test_what_can_be_streamed(plates: Path, method: Method, normal: bool, streamed: bool) -> None:
@@ -878,9 +836,9 @@ def test_what_is_kept_on_disk(home: Path, tmp_path: Path, named: bool) -> None:
     with pytest.raises(KeyboardInterrupt):
         fit(plate_arrays(), cache=cache, progress=stop_after(8))
     bags = [".bag"] * 14 if named else []
-    assert files_in(folder) == [*bags, ".npz", ".npz"]
+    assert files_in(folder) == [*bags, ".parquet", ".parquet"]
     model = fit(plate_arrays(), cache=cache)
-    assert files_in(folder) == [*bags, *[".npz"] * 4]  # until the run is saved
+    assert files_in(folder) == [*bags, *[".parquet"] * 4]  # until the run is saved
     model.save(tmp_path / "run", report=False)
     assert files_in(folder) == bags
     assert not list((folder / "parts").iterdir())
@@ -917,7 +875,6 @@ def test_a_fit_goes_on_where_it_stopped(home: Path, monkeypatch: pytest.MonkeyPa
     [
         ("seed", {"random_state": 1}),
         ("method", {"method": Method(n_peers=5)}),
-        ("int8", {"arithmetic": "int8"}),
         ("view", {"view": View(tiles=(1, 2))}),
         ("normals", {}),
         ("float32", {"arithmetic": "float32"}),
@@ -935,6 +892,17 @@ def test_parts_are_not_taken_by_another_fit(
     assert embedding.during(arrays, cache="auto", **others) == [4, 4, 4, 2]
     # Those of the first are still there.
     assert embedding.during(arrays, cache="auto") == [4, 2]
+
+
+@pytest.mark.usefixtures("streams")
+def test_the_arithmetic_that_would_be_taken_is_the_same_fit(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays, embedding = plate_arrays(), Embedding(monkeypatch)
+    monkeypatch.setattr(cpu, "SINGLES_FLOP", 0)
+    with pytest.raises(KeyboardInterrupt):
+        fit(arrays, cache="auto", progress=stop_after(8))
+    assert embedding.during(arrays, cache="auto", arithmetic="int8") == [4, 2]
 
 
 @pytest.mark.usefixtures("streams")

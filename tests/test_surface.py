@@ -32,7 +32,7 @@ HEAVY = (
 COMMANDS = ("cluster", "assign", "evaluate", "report", "backbones", "paper", "demo")
 # A module imports only modules above it. Imports inside functions, which run later, are free.
 ORDER = (
-    "errors", "records", "remote", "threads", "raycluster", "files", "inputs", "asked",
+    "errors", "records", "remote", "folders", "threads", "raycluster", "files", "inputs", "asked",
     "raster", "images", "datasets",
     "backbones.protocol", "backbones.catalogue", "backbones.networks", "backbones.onnx",
     "backbones.timm", "backbones.half", "backbones.patches", "backbones", "cache", "embed",
@@ -40,12 +40,12 @@ ORDER = (
     "engines.cpu", "engines.kernels", "engines.tensors", "engines", "references",
     "weights", "pooling", "baselines", "presets", "describe", "cluster",
     "clusterers", "advice", "assign", "metrics", "heatmaps", "hierarchy",
-    "memory", "intake", "streaming", "partfiles", "fleet", "pipeline", "runs", "excerpt", "summary",
-    "storing", "report.payload", "report.page", "report", "demo",
+    "memory", "intake", "partfiles", "streaming", "fleet", "groundwork", "newcomers", "pipeline",
+    "runs", "excerpt", "summary", "storing", "report.payload", "report.page", "report", "demo",
     "paper", "paper.published", "paper.protocol", "paper.products", "paper.methods", "paper.jobs",
     "paper.catalogue", "paper.tables", "paper.render", "paper.sheet", "paper.pictures",
     "paper.figures", "paper.run",
-    "console", "commands", "cli_paper", "cli",
+    "console", "commands", "commands_assign", "cli_options", "cli_cluster", "cli_paper", "cli",
 )  # fmt: skip
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from flawsort.errors import InputError, OptionError
 from flawsort.records import ImageSet
+
+if TYPE_CHECKING:
+    from flawsort.presets import Method
 
 # Fewer normal images than this hardly show all that is normal.
 FEW_NORMALS = 10
@@ -28,12 +33,46 @@ def check_random_state(random_state: object) -> None:
         raise OptionError(f"random_state must be a whole number from 0. Got {random_state!r}.")
 
 
-def check_engine(engine: object, weights: str) -> None:
-    """ "local" or "ray"."""
+def check_engine(
+    engine: object,
+    method: Method,
+    *,
+    normals: bool,
+    address: object = None,
+    n_workers: object = None,
+    parts: object = None,
+    max_memory: object = None,
+) -> None:
+    """ "local" or "ray", and options that go with it. normals: whether there are any."""
     if engine not in ("local", "ray"):
         raise OptionError(f"engine must be 'local' or 'ray'. Got {engine!r}.")
-    if engine == "ray" and weights == "uniform":
+    if engine == "local":
+        for name, value in (("address", address), ("n_workers", n_workers), ("parts", parts)):
+            if value is not None:
+                raise OptionError(
+                    f"{name} is of a Ray cluster, and engine 'local' has none: use engine 'ray', "
+                    f"or leave it out. Got {str(value)!r}."
+                )
+        return
+    if method.weights == "uniform":
         raise OptionError("weights='uniform' compares nothing, so engine 'ray' has nothing to do.")
+    if method.n_peers == "all" and not normals:
+        raise OptionError(
+            "engine 'ray' compares with a sample of peers, which the machine that calls embeds: "
+            "with all of them it would do the work alone. Got n_peers='all', which the preset "
+            "'paper' has too. Use n_peers=128 or the default method, give normal images, or leave "
+            "engine 'local'."
+        )
+    if max_memory is not None:
+        raise OptionError(
+            "engine 'ray' streams a set of any size, and workers take memory of their own, so "
+            f"max_memory cannot be kept to: leave it out. Got {max_memory!r}."
+        )
+    if address is not None and parts is None:
+        raise OptionError(
+            "The workers of a running cluster need parts, a folder that all its machines see, or "
+            f"a URL such as s3://bucket/parts. Got address {address!r} and no parts."
+        )
 
 
 def check_count(n: int, n_clusters: int | str, found: ImageSet | None = None) -> None:

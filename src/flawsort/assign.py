@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,10 @@ KNOWN_QUANTILE = 0.95
 # That distance is asked of at most so many images of the run.
 LIMIT_IMAGES = 4000
 UNSEEN = -1
+# So many images are compared with so many of the run at a time, 8 MB of distances, which bounds
+# the memory however many there are of both.
+POINTS_AT_ONCE = 512
+FITTED_AT_ONCE = 2048
 
 
 @dataclass(frozen=True)
@@ -35,24 +40,83 @@ class Assignment:
     novelty: NDArray[np.float64]
     placed: Placement
 
+    def take(self, rows: Sequence[int] | Ints) -> Assignment:
+        """The images at `rows`, in that order."""
+        index = np.asarray(rows, np.int64)
+        placed = self.placed
+        return Assignment(
+            labels=self.labels[index],
+            nearest=self.nearest[index],
+            confidence=self.confidence[index],
+            novelty=self.novelty[index],
+            placed=Placement(
+                distance=placed.distance[index],
+                runner_up=placed.runner_up[index],
+                runner_up_distance=placed.runner_up_distance[index],
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups of a run, measured once for any number of new images.
+
+    fitted: (n_fitted, dim), the run's own images. middles: (n_groups, dim). margins: (n_fitted,),
+    how clearly they lie in their groups, in ascending order. limit: how far a known kind may be
+    from them.
+    """
+
+    fitted: Floats
+    middles: NDArray[np.float64]
+    margins: NDArray[np.float64]
+    limit: float
+
+    @classmethod
+    def of(cls, fitted: Floats, labels: Ints) -> Groups:
+        """fitted: (n_fitted, dim). labels: (n_fitted,), counting from 0."""
+        middles = centres(fitted, labels)
+        margins = np.empty(len(fitted))
+        for start in range(0, len(fitted), FITTED_AT_ONCE):
+            some = slice(start, start + FITTED_AT_ONCE)
+            margins[some] = _margin(place(fitted[some], labels[some], middles))
+        return cls(fitted, middles, np.sort(margins), _known_limit(fitted))
+
+    def assign(self, new: Floats) -> Assignment:
+        """Where new images belong. new: (n, dim)."""
+        from scipy.spatial.distance import cdist
+
+        nearest = cdist(np.asarray(new, np.float64), self.middles).argmin(axis=1)
+        placed = place(new, nearest, self.middles)
+        clearer_than = np.searchsorted(self.margins, _margin(placed), side="right")
+        novelty = _neighbour_distance(new, self.fitted, itself=False) / self.limit
+        unseen = novelty > 1
+        return Assignment(
+            labels=np.where(unseen, UNSEEN, nearest),
+            nearest=nearest,
+            confidence=np.where(unseen, 0.0, clearer_than / len(self.margins)),
+            novelty=novelty,
+            placed=placed,
+        )
+
 
 def assign_embeddings(new: Floats, fitted: Floats, labels: Ints) -> Assignment:
     """new: (n, dim). fitted, labels: (n_fitted, dim) and (n_fitted,), the run's own images."""
-    from scipy.spatial.distance import cdist
+    return Groups.of(fitted, labels).assign(new)
 
-    middles = centres(fitted, labels)
-    nearest = cdist(np.asarray(new, np.float64), middles).argmin(axis=1)
-    placed = place(new, nearest, middles)
-    own = np.sort(_margin(place(fitted, labels, middles)))
-    confidence = np.searchsorted(own, _margin(placed), side="right") / len(own)
-    novelty = _neighbour_distance(new, fitted, itself=False) / _known_limit(fitted)
-    unseen = novelty > 1
+
+def joined(parts: Sequence[Assignment]) -> Assignment:
+    """The assignments of one batch of images after the other, as one of them all."""
+    placed = [part.placed for part in parts]
     return Assignment(
-        labels=np.where(unseen, UNSEEN, nearest),
-        nearest=nearest,
-        confidence=np.where(unseen, 0.0, confidence),
-        novelty=novelty,
-        placed=placed,
+        labels=np.concatenate([part.labels for part in parts]),
+        nearest=np.concatenate([part.nearest for part in parts]),
+        confidence=np.concatenate([part.confidence for part in parts]),
+        novelty=np.concatenate([part.novelty for part in parts]),
+        placed=Placement(
+            distance=np.concatenate([one.distance for one in placed]),
+            runner_up=np.concatenate([one.runner_up for one in placed]),
+            runner_up_distance=np.concatenate([one.runner_up_distance for one in placed]),
+        ),
     )
 
 
@@ -71,17 +135,36 @@ def _known_limit(fitted: Floats) -> float:
 
 
 def _neighbour_distance(points: Floats, fitted: Floats, *, itself: bool) -> NDArray[np.float64]:
-    """(n,): the mean distance to the nearest fitted images, in blocks of rows.
+    """(n,): the mean distance to the nearest fitted images.
 
     itself: the points are among the fitted ones, and none is its own neighbour.
     """
-    from scipy.spatial.distance import cdist
-
     count = min(NEIGHBOURS, len(fitted) - itself)
     means = np.empty(len(points))
-    for start in range(0, len(points), 512):
-        far = cdist(np.asarray(points[start : start + 512], np.float64), fitted)
-        # Its distance from itself is 0, and adds nothing.
-        nearest = np.partition(far, count + itself - 1, axis=1)[:, : count + itself]
-        means[start : start + 512] = nearest.sum(axis=1) / count
+    for start in range(0, len(points), POINTS_AT_ONCE):
+        some = np.asarray(points[start : start + POINTS_AT_ONCE], np.float64)
+        apart = fitted[_nearest(some, fitted, count + itself)] - some[:, None]
+        # Its distance from itself is 0, and adds nothing. Sorted, since the order decides the
+        # last digit of a sum.
+        far = np.sort(np.sqrt((apart**2).sum(axis=2)), axis=1)
+        means[start : start + POINTS_AT_ONCE] = far.sum(axis=1) / count
     return means
+
+
+def _nearest(points: NDArray[np.float64], fitted: Floats, count: int) -> NDArray[np.int64]:
+    """(n, count): which of the fitted images are nearest, in blocks of them.
+
+    By products, which are many times faster than differences, and good enough for the order.
+    """
+    found = np.zeros((len(points), count), np.int64)
+    nearest = np.full((len(points), count), np.inf)
+    for first in range(0, len(fitted), FITTED_AT_ONCE):
+        others = np.asarray(fitted[first : first + FITTED_AT_ONCE], np.float64)
+        # Squared distances, less the point's own squared length, which changes no order.
+        far = (others**2).sum(axis=1) - 2 * (points @ others.T)
+        both = np.concatenate([nearest, far], axis=1)
+        best = np.argpartition(both, count - 1, axis=1)[:, :count]
+        earlier = np.take_along_axis(found, np.minimum(best, count - 1), axis=1)
+        found = np.where(best < count, earlier, first + best - count)
+        nearest = np.take_along_axis(both, best, axis=1)
+    return found

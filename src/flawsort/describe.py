@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.engines import Engine
+from flawsort.nearest import search_flop
 from flawsort.pooling import ScoreAxis, average_pooling, keep_heaviest, residual_pooling
 from flawsort.presets import Method
 from flawsort.records import Bags, Ints, Progress
@@ -51,6 +53,23 @@ class Describer:
         if self.axis is not None:
             pooled = self.axis.append(pooled, image_scores(comparison.scores, bags.valid))
         return Described(comparison.scores, weights, pooled)
+
+    def for_many(self, n_images: int) -> Describer:
+        """The same for so many images that come in batches: one arithmetic for them all, however
+        small the last batch."""
+        if not isinstance(self.reference, PeerReference):
+            return self  # how a bank is searched is settled
+        n_peers, n_patches, dim = self.reference.peers.shape
+        reference = copy(self.reference)
+        flop = n_images * n_peers * search_flop(n_patches, n_patches, dim)
+        reference.engine = reference.engine.for_work(flop)
+        return replace(self, reference=reference)
+
+    def scores_of_normals(self, normals: Bags | None) -> NDArray[np.float32] | None:
+        """See NormalReference.scores_of_normals; None where there are no normals."""
+        if normals is None or not isinstance(self.reference, NormalReference):
+            return None
+        return self.reference.scores_of_normals(normals)
 
 
 def fit_describer(

@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from flawsort.errors import InputError
 from flawsort.records import ImageSet, RemoteFile, SetAside, Source
 from flawsort.remote import files_below, is_url, kind_of
+from flawsort.threads import n_threads
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
-# Hashing waits for the disk more than for the processor; more threads only queue there.
+# Hashing keeps a processor busy where the files are in memory or on a fast disk; where it waits for
+# the disk, so many at once are enough, however few processors there are.
 _HASH_THREADS = 4
-# And for a store's answer more than for that.
+# A store's answer takes longer.
 _FETCH_THREADS = 16
 _GLOB_CHARACTERS = "*?["
 _ANY_DEPTH = 1_000_000
@@ -58,7 +60,8 @@ def find_images(sources: str | Path | Sequence[str | Path], *, glob: str | None 
     files = [entry for origin in found for entry in origin.files]
     order = sorted(range(len(files)), key=lambda i: names[i])
     remote = any(isinstance(entry.path, RemoteFile) for entry in files)
-    with ThreadPoolExecutor(_FETCH_THREADS if remote else _HASH_THREADS) as pool:
+    least = _FETCH_THREADS if remote else _HASH_THREADS
+    with ThreadPoolExecutor(max(n_threads(), least)) as pool:
         hashed = list(pool.map(digest_of, [files[i].path for i in order]))
     kept = [(i, digest) for i, (digest, reason) in zip(order, hashed, strict=True) if not reason]
     aside = [

@@ -8,11 +8,12 @@ this process never holds more than it reads.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import os
 import platform
+import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,12 +28,11 @@ from flawsort.embed import cache_setting, embed_batch
 from flawsort.engines import ARITHMETIC, CpuEngine, Engine, choose_engine
 from flawsort.errors import BackboneError, FlawsortError, InputError, OptionError
 from flawsort.images import View
-from flawsort.partfiles import PartFiles
-from flawsort.raycluster import connected, n_fitting
+from flawsort.partfiles import Batch, Part, PartFiles, run_setting
+from flawsort.raycluster import check_one_machine, connected, n_fitting
 from flawsort.records import Bags, ImageSet, RemoteFile, Source
-from flawsort.references import NormalReference, PeerReference
 from flawsort.remote import is_url
-from flawsort.streaming import Batch, Part, describe_batch
+from flawsort.streaming import describe_batch
 
 # Batches that are sent to a worker: the one it is at, and the next. All are lost with it.
 BATCHES_AHEAD = 2
@@ -64,7 +64,8 @@ def ray_workers(
     backbone: str | Path,
     setting: Mapping[str, object],
     view: View,
-    parts: str | Path,
+    parts: str | Path | None,
+    cache: Path | None = None,
     weights: str | Path | None = None,
     image_size: int | None = None,
     device: str | None = None,
@@ -77,9 +78,11 @@ def ray_workers(
     """Workers on a Ray cluster.
 
     setting: `cache_setting` of the backbone and the view. parts: a folder that all machines see,
-    or a URL. device: None or "cpu" for the CPU; "cuda" gives each worker a GPU, of which
-    gpus_per_worker may be a share. address: of a running cluster, "auto" for the one this machine
-    belongs to; None starts one here and stops it again. n_workers: None for as many as fit.
+    or a URL; None where all workers are on this machine: the parts are kept in its cache then, or,
+    where there is none, in a temporary folder that is removed when they are read. device: None or
+    "cpu" for the CPU; "cuda" gives each worker a GPU, of which gpus_per_worker may be a share.
+    address: of a running cluster, "auto" for the one this machine belongs to; None starts one here
+    and stops it again. n_workers: None for as many as fit.
     """
     for name in ("ray", "pyarrow", "fsspec"):
         if find_spec(name) is None:
@@ -102,8 +105,10 @@ def ray_workers(
         cpus=cpus_per_worker,
         gpus=gpus,
     )
-    place = str(parts) if is_url(str(parts)) else os.path.abspath(parts)
-    return RayWorkers(recipe, place, address, n_workers)
+    place = None if parts is None and cache is None else str(parts or f"{cache}/parts")
+    if place is not None and not is_url(place):
+        place = os.path.abspath(place)
+    return RayWorkers(recipe, place, address, n_workers, shared=parts is not None)
 
 
 class BatchWorker:
@@ -120,14 +125,14 @@ class BatchWorker:
 
     def __call__(self, table: Any) -> dict[str, list[str]]:
         """table: pyarrow's, a row a batch. Returns the parts' names, or what went wrong."""
-        urls, kinds, reasons = [], [], []
+        names, kinds, reasons = [], [], []
         for row in table.to_pylist():
             batch = _unpacked(row)
-            urls.append(self._files.url(batch))
-            problem = self._problem or self._finish(batch, urls[-1])
+            names.append(self._files.name(batch))
+            problem = self._problem or self._finish(batch)
             kinds.append(type(problem).__name__ if problem else "")
             reasons.append(str(problem) if problem else "")
-        return {"url": urls, "kind": kinds, "reason": reasons}
+        return {"name": names, "kind": kinds, "reason": reasons}
 
     def _open(self, recipe: Recipe, shared: list[Any]) -> None:
         import ray
@@ -156,25 +161,25 @@ class BatchWorker:
             reference.engine = engine_here(reference.engine, recipe, exact=exact)
         self._restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
-    def _finish(self, batch: Batch, url: str) -> FlawsortError | None:
+    def _finish(self, batch: Batch) -> FlawsortError | None:
         """Describe a batch and keep what it came to, unless somebody has done so already."""
         try:
-            if self._files.has(url):
+            if self._files.has(batch):
                 return None
             # Only a worker that died once can be at a batch that kills workers.
-            if self._restarted and self._files.deaths(url) + 1 >= MAX_DEATHS:
-                self._files.forget_deaths(url)
+            if self._restarted and self._files.deaths(batch) + 1 >= MAX_DEATHS:
+                self._files.forget_deaths(batch)
                 return InputError(
                     f"The batch of '{batch.images.names[0]}' took its worker down {MAX_DEATHS} "
                     "times. Its files may crash the decoder, or memory is short: fewer workers on "
                     "a machine leave more for each."
                 )
             if self._restarted:
-                self._files.expect_death(url)
+                self._files.expect_death(batch)
             part = describe_batch(batch, self._embed, self._describer)
-            self._files.store(url, batch, part)
+            self._files.store(batch, part)
             if self._restarted:
-                self._files.forget_deaths(url)
+                self._files.forget_deaths(batch)
         except FlawsortError as error:
             return error
         return None
@@ -185,54 +190,70 @@ class BatchWorker:
 
 @dataclass
 class RayWorkers:
-    """Batches described by actors of Ray Data; see `ray_workers`. worker: what the actors are."""
+    """Batches described by actors of Ray Data; see `ray_workers`.
+
+    parts: None for a temporary folder. shared: somebody said that all machines see it; else it is
+    this machine's, and of flawsort's own. worker: what the actors are.
+    """
 
     recipe: Recipe
-    parts: str
+    parts: str | None
     address: str | None = None
     n_workers: int | None = None
+    shared: bool = True
     worker: type[BatchWorker] = BatchWorker
-    _used: dict[str, PartFiles] = field(default_factory=dict, init=False, repr=False)
+    _files: PartFiles | None = field(default=None, init=False, repr=False)
 
     def describe(self, batches: Sequence[Batch], describer: Describer) -> Iterator[Part]:
         """What the images of each batch came to, in the order of the batches. Parts that are there
         already are read; where all are, no cluster is needed."""
-        files = PartFiles(self.parts, part_setting(self.recipe, describer))
-        self._used[files.folder] = files
+        with self._place() as place:
+            files = self._files = PartFiles(place, self.setting(batches, describer))
+            if not self.shared:
+                files.clear_abandoned()
+            yield from self._describe(batches, describer, files)
+
+    def setting(self, batches: Sequence[Batch], describer: Describer) -> dict[str, object]:
+        """All that decides what the images come to."""
+        bags = {**self.recipe.setting, "max_pixels": self.recipe.view.max_pixels}
+        engine = f"GPU {self.recipe.arithmetic}" if self.recipe.gpus else None
+        return run_setting(bags, describer, batches, engine)
+
+    def clear(self) -> None:
+        """Remove the parts of what was described: the run is finished."""
+        if self._files is not None:
+            self._files.clear()
+
+    @contextmanager
+    def _place(self) -> Iterator[str]:
+        if self.parts is not None:
+            yield self.parts
+            return
+        with tempfile.TemporaryDirectory(prefix="flawsort-", ignore_cleanup_errors=True) as place:
+            yield place
+
+    def _describe(
+        self, batches: Sequence[Batch], describer: Describer, files: PartFiles
+    ) -> Iterator[Part]:
         there = files.present()
-        missing = [batch for batch in batches if files.url(batch) not in there]
-        waiting = {files.url(batch) for batch in missing}
+        missing = [batch for batch in batches if files.name(batch) not in there]
+        waiting = {files.name(batch) for batch in missing}
         finished = self._finished(missing, describer, files)
         try:
             for batch in batches:
-                url = files.url(batch)
-                part = files.load(url) if url in there else None
-                if part is None and url in there:  # damaged, which is rare
+                name = files.name(batch)
+                part = files.load(batch) if name in there else None
+                if part is None and name in there:  # damaged, which is rare
                     waiting.difference_update(finished)  # the workers are busy until then
-                    files.remove(url)
+                    files.remove(batch)
                     list(self._finished([batch], describer, files))
-                while url in waiting:
-                    waiting.discard(next(finished, url))
+                while name in waiting:
+                    waiting.discard(next(finished, name))
                     if not waiting:
                         finished.close()  # which stops what was started
-                yield part or self._read(files, url)
+                yield part or _read(files, batch)
         finally:
             finished.close()
-
-    def clear(self) -> None:
-        """Remove the parts of all that was described: the run is finished."""
-        for files in self._used.values():
-            files.clear()
-        self._used.clear()
-
-    def _read(self, files: PartFiles, url: str) -> Part:
-        part = files.load(url)
-        if part is None:
-            raise OptionError(
-                f"A worker wrote '{url}', and it cannot be read here. The folder of the parts must "
-                "be one that all machines see, or a URL such as s3://bucket/parts."
-            )
-        return part
 
     def _finished(
         self, batches: Sequence[Batch], describer: Describer, files: PartFiles
@@ -242,6 +263,8 @@ class RayWorkers:
             return
         recipe = self.recipe
         with connected(self.address, recipe.cpus * (self.n_workers or 1)) as ray:
+            if not self.shared:
+                check_one_machine(ray)
             shared = ray.put(describer)
             data = ray.data.from_arrow([_packed(batch) for batch in batches])
             data.context.execution_options.preserve_order = True
@@ -262,31 +285,7 @@ class RayWorkers:
             for row in rows.iter_rows():
                 if row["kind"]:
                     raise getattr(errors, row["kind"], FlawsortError)(row["reason"])
-                yield row["url"]
-
-
-def part_setting(recipe: Recipe, describer: Describer) -> dict[str, object]:
-    """All that decides what an image comes to: how it is embedded and what it is compared with."""
-    reference = describer.reference
-    content = hashlib.sha256()
-    kind, exact, engine = "none", None, ""
-    if isinstance(reference, NormalReference):
-        kind, exact = "normals", reference.exact
-        content.update(_bytes(reference.bank))
-        if not reference.exact:
-            content.update(_bytes(reference.lists.centres))
-    elif isinstance(reference, PeerReference):
-        kind = "peers"
-        content.update(_bytes(reference.peers))
-    if reference is not None:
-        engine = reference.engine.name if not recipe.gpus else f"GPU {recipe.arithmetic}"
-    return {
-        "bags": recipe.setting,
-        "method": dataclasses.asdict(describer.method),
-        "temperature": describer.temperature,
-        "reference": [kind, exact, content.hexdigest()],
-        "engine": engine,
-    }
+                yield row["name"]
 
 
 def engine_here(engine: Engine, recipe: Recipe, *, exact: bool) -> Engine:
@@ -297,6 +296,17 @@ def engine_here(engine: Engine, recipe: Recipe, *, exact: bool) -> Engine:
     arithmetic = recipe.arithmetic if recipe.arithmetic in ARITHMETIC[kind] else None
     # For much work: one arithmetic for all batches, however small the last.
     return choose_engine(kind, arithmetic, exact=exact).for_work(math.inf)
+
+
+def _read(files: PartFiles, batch: Batch) -> Part:
+    part = files.load(batch)
+    if part is None:
+        raise OptionError(
+            f"A worker wrote '{files.folder}/{files.name(batch)}', and it cannot be read here. The "
+            "folder of the parts must be one that all machines see, or a URL such as "
+            "s3://bucket/parts."
+        )
+    return part
 
 
 def _packed(batch: Batch) -> Any:
@@ -335,7 +345,3 @@ def _absolute(backbone: str) -> str:
     """The path of an ONNX file made absolute; a name as it is."""
     path, mark, outputs = backbone.partition("#")
     return os.path.abspath(path) + mark + outputs if path.lower().endswith(".onnx") else backbone
-
-
-def _bytes(values: np.ndarray[Any, Any]) -> memoryview:
-    return np.ascontiguousarray(values).data.cast("B")

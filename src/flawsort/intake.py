@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flawsort.backbones import Backbone
 from flawsort.cache import BagCache, default_cache_folder
 from flawsort.embed import Embedded, cache_setting, embed, embed_batch
+from flawsort.errors import InputError
 from flawsort.images import View
-from flawsort.inputs import distinct_rows, used_images
+from flawsort.inputs import checked, content_rows, distinct_rows, nameless, used_images
 from flawsort.memory import IN_MEMORY, Need, shall_stream
 from flawsort.presets import Method
 from flawsort.records import Bags, ImageSet, Progress
@@ -19,6 +21,18 @@ from flawsort.references import usual_peers
 
 # However large a bag is, a sample of the normals has so many.
 MIN_SAMPLED_NORMALS = 64
+
+
+@dataclass(frozen=True)
+class TakenIn:
+    """A set with all its bags. bags, known: of distinct contents, of images and of normals.
+    images, normals: those that could be used. rows: (n_images,), whose bag each image has."""
+
+    bags: Bags
+    images: ImageSet
+    rows: NDArray[np.int64]
+    known: Bags | None
+    normals: ImageSet | None
 
 
 @dataclass(frozen=True)
@@ -52,10 +66,27 @@ class Intake:
             progress=self.progress,
         )
 
-    def batch(self, images: ImageSet) -> tuple[Bags | None, ImageSet]:
-        """A few of many images. Their bags are only kept where a cache was asked for by name."""
-        cache = None if self.cache == "auto" else self._bag_cache()
+    def take_in(self, images: ImageSet, normals: ImageSet | None) -> TakenIn:
+        """All images and normals, each content once, in the order of content."""
+        embedded = self.embed(images.take(distinct_rows(images)))
+        used = used_images(images, embedded.images)
+        rows = content_rows(used, embedded.images)
+        if normals is None:
+            return TakenIn(embedded.bags, used, rows, None, None)
+        known = self.embed(normals.take(distinct_rows(normals)), "normal")
+        return TakenIn(embedded.bags, used, rows, known.bags, used_images(normals, known.images))
+
+    def batch(self, images: ImageSet, *, keep: bool = False) -> tuple[Bags | None, ImageSet]:
+        """A few of many images. Their bags are only kept where a cache was asked for by name,
+        unless told to keep them, and then they shall be pruned."""
+        cache = None if self.cache == "auto" and not keep else self._bag_cache()
         return embed_batch(images, self.backbone, self.view, cache)
+
+    def prune(self) -> None:
+        """Keep the cache within its limit."""
+        cache = self._bag_cache()
+        if cache:
+            cache.prune()
 
     def streams(
         self,
@@ -65,14 +96,13 @@ class Intake:
         limit: int | None,
     ) -> bool:
         """Whether a set is too large for memory, by the size of its first bag."""
-        if method.weights == "uniform":
-            return False
         probe = self._first_bag(images)
         if probe is None:  # said with reasons when all are embedded
             return False
         n = len(set(images.digests))
         peers = method.n_peers or usual_peers(n)
-        everybody = normals is None and (peers == "all" or peers >= n)
+        compared = normals is None and method.weights != "uniform"
+        everybody = compared and (peers == "all" or peers >= n)
         n_normals = 0 if normals is None else len(set(normals.digests))
         need = Need(n, n_normals, probe.n_patches, probe.dim)
         return shall_stream(need, limit, everybody=everybody)
@@ -103,3 +133,21 @@ class Intake:
     def _bag_cache(self) -> BagCache | None:
         folder = self.cache_folder
         return None if folder is None else BagCache(folder, self.setting)
+
+
+def take_in_bags(bags: Bags, normals: Bags | None) -> TakenIn:
+    """The same of bags from outside, checked."""
+    if normals is not None and normals.patches.shape[1:] != bags.patches.shape[1:]:
+        raise InputError(
+            "Images and normals must have the same number of patches and dimensions. Got "
+            f"{bags.patches.shape[1:]} and {normals.patches.shape[1:]}."
+        )
+    bags = checked(bags)
+    images = nameless(bags)
+    distinct = distinct_rows(images)
+    rows = content_rows(images, images.take(distinct))
+    if normals is None:
+        return TakenIn(bags.take(distinct), images, rows, None, None)
+    normals = checked(normals)
+    names = nameless(normals)
+    return TakenIn(bags.take(distinct), images, rows, normals.take(distinct_rows(names)), names)

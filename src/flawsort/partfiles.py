@@ -1,8 +1,9 @@
-"""What batches came to as parquet files, in a folder or an object store that all workers see.
+"""What batches came to as parquet files, so that an interrupted run goes on where it stopped.
 
-One file a batch, one row an image: digest, name, and then either reason (why it could not be
-used) or vector, unusual, scores, weights and valid. A file is there whole or not at all, under a
-name that follows from what it is of: one that is there need not be computed again.
+A folder a run, on a disk or in an object store; one file a batch, one row an image: digest, name,
+and then either reason (why it could not be used) or vector, unusual, scores, weights and valid. A
+file is there whole or not at all, under a name that follows from what it is of: one that is there
+need not be computed again. It takes 5 KB an image, where its bag would take 340.
 """
 
 from __future__ import annotations
@@ -11,147 +12,255 @@ import contextlib
 import hashlib
 import io
 import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.describe import Describer
 from flawsort.errors import OptionError
-from flawsort.remote import file_system, read_bytes, write_whole
-from flawsort.streaming import FORMAT, Batch, Part
+from flawsort.folders import folder_at
+from flawsort.records import Bools, ImageSet
+from flawsort.references import NormalReference, PeerReference
+
+# Bump when what a part holds changes its meaning.
+FORMAT = 2
+# Nobody comes back to a run that was interrupted a month ago, and its parts fill the disk.
+ABANDONED_AFTER = 30 * 24 * 3600
+
+_SUFFIX = ".parquet"
+# The folder of a run, as opposed to whatever else a person may keep beside it.
+_RUN = re.compile(r"[0-9a-f]{20}")
+_CHECKSUM_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the images of a batch came to. scores, weights: (n, n_patches), float16. vectors:
+    (n, dim). unusual: (n,), the image's own score. digests: whose they are; the others of the
+    batch could not be used. reasons: why not, by name."""
+
+    digests: tuple[str, ...]
+    scores: NDArray[np.float16]
+    weights: NDArray[np.float16]
+    vectors: NDArray[np.float32]
+    unusual: NDArray[np.float64]
+    valid: Bools | None
+    reasons: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images to describe together. own: which of the peers each is itself, or -1."""
+
+    images: ImageSet
+    own: NDArray[np.int64]
 
 
 class PartFiles:
-    """Parts below a local path or a URL."""
+    """The parts of one run, below a local path or a URL."""
 
-    def __init__(self, place: str, setting: dict[str, object]) -> None:
-        """setting: all that decides what an image comes to, besides the images themselves."""
+    def __init__(self, place: str, setting: Mapping[str, object]) -> None:
+        """setting: all that decides what the images come to (`run_setting`)."""
         text = json.dumps({"format": FORMAT, **setting}, sort_keys=True, default=str)
         self.folder = f"{place.rstrip('/')}/{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+        self._files = folder_at(self.folder)
 
-    def url(self, batch: Batch) -> str:
-        """The name that a batch has here, whether or not it is there."""
-        of = json.dumps([batch.images.digests, batch.images.names, batch.own.tolist()])
-        return f"{self.folder}/{hashlib.sha256(of.encode()).hexdigest()[:32]}.parquet"
+    def name(self, batch: Batch) -> str:
+        """The name that a batch has here, whether or not it is there. Files that were renamed
+        since are still the same batch."""
+        of = json.dumps([batch.images.digests, batch.own.tolist()])
+        return hashlib.sha256(of.encode()).hexdigest()[:32] + _SUFFIX
 
     def present(self) -> set[str]:
-        """The names of all files that are there."""
-        system, path = file_system(self.folder)
+        """The names of all parts that are there."""
+        with self._within_reach("listed"):
+            return {name for name in self._files.names() if name.endswith(_SUFFIX)}
+
+    def has(self, batch: Batch) -> bool:
+        with self._within_reach("looked up"):
+            return self._files.has(self.name(batch))
+
+    def load(self, batch: Batch) -> Part | None:
+        """What is kept of a batch; None where nothing is, or it is damaged."""
         try:
-            system.invalidate_cache()
-            found = system.ls(path, detail=False)
-        except FileNotFoundError:
-            return set()
-        except Exception as error:
-            raise self._out_of_reach("listed", error) from error
-        names = {str(entry).rpartition("/")[2] for entry in found}
-        return {f"{self.folder}/{name}" for name in names if name.endswith(".parquet")}
-
-    def has(self, url: str) -> bool:
-        system, path = file_system(url)
-        return bool(system.exists(path))
-
-    def load(self, url: str) -> Part | None:
-        """What is kept there; None where nothing is, or it is damaged."""
-        import pyarrow
-        import pyarrow.parquet
-
-        try:
-            content = io.BytesIO(read_bytes(url))
-            return _part(pyarrow.parquet.read_table(content, page_checksum_verification=True))
-        except (OSError, ValueError, KeyError, pyarrow.ArrowException):
-            return None
-
-    def store(self, url: str, batch: Batch, part: Part) -> None:
-        """Keep a part, whole or not at all."""
-        import pyarrow.parquet
-
-        content = io.BytesIO()
-        # Dictionaries have no checksum, and nothing here repeats.
-        pyarrow.parquet.write_table(
-            _table(batch, part),
-            content,
-            compression="zstd",
-            use_dictionary=False,
-            write_page_checksum=True,
-        )
-        try:
-            write_whole(url, content.getvalue())
-        except OSError as error:
-            raise self._out_of_reach("written", error) from error
-
-    def remove(self, url: str) -> None:
-        system, path = file_system(url)
-        if system.exists(path):
-            system.rm_file(path)
-
-    def deaths(self, url: str) -> int:
-        """How many workers were lost over a part, as far as `expect_death` was told."""
-        try:
-            return len(read_bytes(f"{url}.deaths"))
+            content = _unsealed(self._files.read(self.name(batch)))
         except OSError:
-            return 0
+            return None
+        return None if content is None else _part(content, batch)
 
-    def expect_death(self, url: str) -> None:
-        write_whole(f"{url}.deaths", b"x" * (self.deaths(url) + 1))
+    def store(self, batch: Batch, part: Part) -> None:
+        """Keep a part, whole or not at all."""
+        content = _sealed(_parquet(batch, part))
+        with self._within_reach("written"):
+            self._files.write(self.name(batch), content)
 
-    def forget_deaths(self, url: str) -> None:
-        self.remove(f"{url}.deaths")
+    def remove(self, batch: Batch) -> None:
+        with self._within_reach("removed"):
+            self._files.remove(self.name(batch))
+
+    def deaths(self, batch: Batch) -> int:
+        """How many workers were lost over a batch, as far as `expect_death` was told."""
+        with self._within_reach("read"):
+            try:
+                return len(self._files.read(f"{self.name(batch)}.deaths"))
+            except FileNotFoundError:
+                return 0
+
+    def expect_death(self, batch: Batch) -> None:
+        count = self.deaths(batch) + 1
+        with self._within_reach("written"):
+            self._files.write(f"{self.name(batch)}.deaths", b"x" * count)
+
+    def forget_deaths(self, batch: Batch) -> None:
+        with self._within_reach("removed"):
+            self._files.remove(f"{self.name(batch)}.deaths")
 
     def clear(self) -> None:
         """The run is finished: its parts have no more use. Where they cannot be removed they stay;
         the run is none the worse for it."""
-        with contextlib.suppress(Exception):  # whatever a store's driver may raise
-            system, path = file_system(self.folder)
-            if system.exists(path):
-                system.rm(path, recursive=True)
+        with contextlib.suppress(OSError, OptionError):
+            self._files.remove_all()
 
-    def _out_of_reach(self, what: str, error: Exception) -> OptionError:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return OptionError(
-            f"The parts cannot be {what} in '{self.folder}': {why}. Name a folder or a URL where "
-            "every worker may write."
-        )
+    def clear_abandoned(self) -> None:
+        """Remove the parts of other runs beside these that nobody has gone on with for a month.
+        For a folder on a disk that is flawsort's own."""
+        here = Path(self.folder)
+        before = time.time() - ABANDONED_AFTER
+        # What cannot be listed or removed is somebody else's, or gone already.
+        with contextlib.suppress(OSError):
+            for entry in list(os.scandir(here.parent)):
+                with contextlib.suppress(OSError):
+                    ours = _RUN.fullmatch(entry.name) and entry.name != here.name
+                    if ours and entry.stat(follow_symlinks=False).st_mtime < before:
+                        shutil.rmtree(entry.path)
+
+    @contextlib.contextmanager
+    def _within_reach(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or str(error) or type(error).__name__
+            raise OptionError(
+                f"The parts cannot be {what} in '{self.folder}': {why}. Name a folder or a URL "
+                "where every worker may write."
+            ) from error
 
 
-def _table(batch: Batch, part: Part) -> Any:
+def run_setting(
+    bags: Mapping[str, object],
+    describer: Describer,
+    batches: Sequence[Batch],
+    engine: str | None = None,
+) -> dict[str, object]:
+    """All that decides what the images of a run come to: how they are embedded, what they are
+    compared with, and which they are. bags: what decides a bag besides the image's content.
+    engine: where it is not the reference's own that compares."""
+    reference = describer.reference
+    content = hashlib.sha256()
+    kind, exact = "none", None
+    if isinstance(reference, NormalReference):
+        kind, exact = "normals", reference.exact
+        content.update(_bytes(reference.bank))
+        if not reference.exact:
+            content.update(_bytes(reference.lists.centres))
+    elif isinstance(reference, PeerReference):
+        kind = "peers"
+        content.update(_bytes(reference.peers))
+    if reference is not None and engine is None:
+        engine = reference.engine.name
+    images = "".join(digest for batch in batches for digest in batch.images.digests)
+    return {
+        "bags": bags,
+        "method": asdict(describer.method),
+        "temperature": describer.temperature,
+        "reference": [kind, exact, content.hexdigest()],
+        "engine": engine,
+        # With the same normals two sets have parts alike: apart, neither clears the other's.
+        "images": hashlib.sha256(images.encode()).hexdigest(),
+    }
+
+
+def _parquet(batch: Batch, part: Part) -> bytes:
     """A row an image: those described, then those set aside."""
-    import pyarrow
+    import arro3.core as arrow
+    from arro3.io import write_parquet
 
+    text, binary = arrow.DataType.string(), arrow.DataType.binary()
     name_of = dict(zip(batch.images.digests, batch.images.names, strict=True))
     digest_of = dict(zip(batch.images.names, batch.images.digests, strict=True))
-    nothing = [None] * len(part.reasons)
-    valid = [None] * len(part.digests) if part.valid is None else _rows(part.valid)
-    columns: dict[str, tuple[list[Any], Any]] = {
-        "digest": ([*part.digests, *(digest_of[n] for n in part.reasons)], pyarrow.string()),
-        "name": ([*(name_of[d] for d in part.digests), *part.reasons], pyarrow.string()),
-        "vector": ([*part.vectors, *nothing], pyarrow.list_(pyarrow.float32())),
-        "unusual": ([*part.unusual.tolist(), *nothing], pyarrow.float64()),
-        "scores": ([*_rows(part.scores), *nothing], pyarrow.binary()),
-        "weights": ([*_rows(part.weights), *nothing], pyarrow.binary()),
-        "valid": ([*valid, *nothing], pyarrow.binary()),
-        "reason": ([None] * len(part.digests) + [*part.reasons.values()], pyarrow.string()),
+    n, nothing = len(part.digests), [None] * len(part.reasons)
+    valid = [None] * n if part.valid is None else _rows(part.valid)
+    # A list ends where the next begins; those of images set aside are empty.
+    ends = np.arange(n + len(nothing) + 1).clip(max=n) * part.vectors.shape[1]
+    columns: dict[str, Any] = {
+        "digest": arrow.Array([*part.digests, *(digest_of[one] for one in part.reasons)], text),
+        "name": arrow.Array([*(name_of[one] for one in part.digests), *part.reasons], text),
+        "vector": arrow.list_array(
+            arrow.Array.from_numpy(ends.astype(np.int32)),
+            arrow.Array.from_numpy(np.ascontiguousarray(part.vectors, np.float32).ravel()),
+        ),
+        "unusual": arrow.Array([*part.unusual.tolist(), *nothing], arrow.DataType.float64()),
+        "scores": arrow.Array([*_rows(part.scores), *nothing], binary),
+        "weights": arrow.Array([*_rows(part.weights), *nothing], binary),
+        "valid": arrow.Array([*valid, *nothing], binary),
+        "reason": arrow.Array([None] * n + [*part.reasons.values()], text),
     }
-    return pyarrow.table({k: pyarrow.array(v, kind) for k, (v, kind) in columns.items()})
+    content = io.BytesIO()
+    table = arrow.Table.from_pydict(columns)
+    write_parquet(table, content, compression="zstd(1)", dictionary_enabled=False)
+    return content.getvalue()
 
 
-def _part(table: Any) -> Part:
-    columns = {name: table.column(name).to_pylist() for name in table.column_names}
-    aside = [row for row, reason in enumerate(columns["reason"]) if reason is not None]
-    n = table.num_rows - len(aside)  # those come last
+def _part(content: bytes, batch: Batch) -> Part:
+    from arro3.io import read_parquet
+
+    table = read_parquet(io.BytesIO(content)).read_all()
+    columns: dict[str, Any] = {name: table[name].to_pylist() for name in table.column_names}
+    name_of = dict(zip(batch.images.digests, batch.images.names, strict=True))
+    n = columns["reason"].count(None)  # those set aside come last
     valid = None
     if n and columns["valid"][0] is not None:
         valid = _stacked(columns["valid"][:n], np.bool_)
-    vectors = table.column("vector").combine_chunks().slice(0, n).flatten().to_numpy()
+    aside = zip(columns["digest"][n:], columns["reason"][n:], strict=True)
     return Part(
         tuple(columns["digest"][:n]),
         _stacked(columns["scores"][:n], np.float16),
         _stacked(columns["weights"][:n], np.float16),
-        vectors.reshape(n, -1) if n else np.empty((0, 0), np.float32),
+        np.array(columns["vector"][:n], np.float32).reshape(n, -1 if n else 0),
         np.array(columns["unusual"][:n], np.float64),
         valid,
-        {columns["name"][row]: columns["reason"][row] for row in aside},
+        {name_of[digest]: reason for digest, reason in aside},
     )
+
+
+def _sealed(content: bytes) -> bytes:
+    """A parquet file with its SHA-256 in it, between the pages and the footer, where no reader
+    looks unless it is sent there. Its own checksums leave out the footer."""
+    at = len(content) - _footer_size(content)
+    return content[:at] + hashlib.sha256(content).digest() + content[at:]
+
+
+def _unsealed(content: bytes) -> bytes | None:
+    """The file as it was before `_sealed`; None where it is not what was written."""
+    at = len(content) - _footer_size(content)
+    start = at - _CHECKSUM_BYTES
+    if start < 0:
+        return None
+    before = content[:start] + content[at:]
+    return before if hashlib.sha256(before).digest() == content[start:at] else None
+
+
+def _footer_size(content: bytes) -> int:
+    """The bytes from the footer on: itself, its length, and four letters."""
+    return int.from_bytes(content[-8:-4], "little") + 8
 
 
 def _rows(values: NDArray[Any]) -> list[bytes]:
@@ -161,3 +270,7 @@ def _rows(values: NDArray[Any]) -> list[bytes]:
 def _stacked(rows: list[bytes], dtype: type) -> NDArray[Any]:
     joined: NDArray[Any] = np.frombuffer(b"".join(rows), dtype)
     return joined.reshape(len(rows), -1).copy() if rows else np.empty((0, 0), dtype)
+
+
+def _bytes(values: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(values).data.cast("B")

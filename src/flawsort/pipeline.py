@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,34 +22,23 @@ from flawsort.asked import (
     check_random_state,
     oddities,
 )
-from flawsort.assign import Assignment, assign_embeddings
+from flawsort.assign import Assignment, Groups
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, BackboneInfo, load_backbone
-from flawsort.cache import default_cache_folder
 from flawsort.cluster import cut, number_by_size, reorder_leaves
-from flawsort.describe import Described, Reference, fit_describer
+from flawsort.describe import Described, fit_describer
 from flawsort.engines import Engine, choose_engine
 from flawsort.errors import BackboneError, InputError, OptionError
+from flawsort.groundwork import local_workers, normal_bank
 from flawsort.heatmaps import calibrate
 from flawsort.hierarchy import tree
 from flawsort.images import View, measure_window
-from flawsort.inputs import (
-    Images,
-    checked,
-    content_rows,
-    distinct_rows,
-    gather,
-    nameless,
-    used_images,
-)
-from flawsort.intake import Intake
+from flawsort.inputs import Images, content_rows, distinct_rows, gather, used_images
+from flawsort.intake import Intake, TakenIn, take_in_bags
 from flawsort.memory import parse_size
+from flawsort.newcomers import batches_of_bags, batches_of_files, sort_newcomers
 from flawsort.presets import Method, resolve
-from flawsort.records import Bags, Bools, ImageSet, Ints, Progress
-from flawsort.references import NormalReference
-from flawsort.streaming import PartStore, fit_streamed
-
-if TYPE_CHECKING:
-    from flawsort.fleet import RayWorkers
+from flawsort.records import Bags, Bools, Floats, ImageSet, Ints, Progress
+from flawsort.streaming import Workers, fit_streamed
 
 
 class NotYetFittedError(OptionError, NotFittedError):  # type: ignore[misc]
@@ -76,7 +65,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     engine: "local", or "ray" to share the work out over a Ray cluster (flawsort[ray]), which
         streams a set of any size.
     address, n_workers, parts: of that cluster: where it is (None starts one here), how many
-        workers it has, and a folder or URL that all of them see, for what they finish.
+        workers it has, and a folder or URL that all of them see, for what they finish. Where
+        no address is given it is kept in the cache, or, without one, in a temporary folder.
     random_state: every random choice follows from it.
     progress: called with a stage's name, how much of it is done, and how much there is.
 
@@ -139,7 +129,15 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         # Workers of a cluster have no GPU unless it was asked for.
         device = "cpu" if self.engine == "ray" and self.device is None else self.device
         engine = choose_engine(device, self.arithmetic, exact=method.exact is True)
-        check_engine(self.engine, method.weights)
+        check_engine(
+            self.engine,
+            method,
+            normals=normal is not None,
+            address=self.address,
+            n_workers=self.n_workers,
+            parts=self.parts,
+            max_memory=self.max_memory,
+        )
         limit = None if self.max_memory is None else parse_size(self.max_memory)
         self.timings_: dict[str, float] = {}
         self.warnings_: list[str] = []
@@ -156,38 +154,34 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             intake = self._ready(images, normals)
             if self.engine == "ray" or intake.streams(images, normals, method, limit):
                 return self._fit_streamed(images, normals, intake, method, engine)
-            bags, rows, known = self._take_in_files(images, normals, intake)
+            with self._timed("embed"):
+                taken = intake.take_in(images, normals)
+            self.warnings_ += oddities(taken.images, taken.normals)
         elif isinstance(images, Bags) and not isinstance(normals, ImageSet):
             if self.engine == "ray":
                 raise OptionError("engine 'ray' takes images from files or URLs, not as Bags.")
-            bags, rows, known = self._take_in_bags(images, normals)
+            taken = take_in_bags(images, normals)
         else:
             raise InputError("Give images and normals both as files or arrays, or both as Bags.")
-        return self._fit_bags(bags, rows, known, method, engine)
+        return self._fit_bags(taken, method, engine)
 
-    def _fit_bags(
-        self,
-        bags: Bags,
-        rows: NDArray[np.int64],
-        normals: Bags | None,
-        method: Method,
-        engine: Engine,
-    ) -> AnomalyClusterer:
+    def _fit_bags(self, taken: TakenIn, method: Method, engine: Engine) -> AnomalyClusterer:
         """With all bags in memory."""
-        check_count(len(rows), self.n_clusters, self.images_)
+        self.images_, self.normals_ = taken.images, taken.normals
+        check_count(len(taken.rows), self.n_clusters, self.images_)
         with self._timed("score"):
             self.describer_, described, self.scored_ = fit_describer(
-                bags,
-                normals,
+                taken.bags,
+                taken.known,
                 method,
                 engine=engine,
                 random_state=self.random_state,
                 progress=self.progress,
             )
         with self._timed("calibrate"):
-            normal_scores = _scores_of_normals(self.describer_.reference, normals)
-            self.heat_ = calibrate(described.scores, bags.valid, normal_scores)
-        return self._finish(described, bags.valid, bags.grid, rows)
+            normal_scores = self.describer_.scores_of_normals(taken.known)
+            self.heat_ = calibrate(described.scores, taken.bags.valid, normal_scores)
+        return self._finish(described, taken.bags.valid, taken.bags.grid, taken.rows)
 
     def _fit_streamed(
         self,
@@ -198,35 +192,29 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         engine: Engine,
     ) -> AnomalyClusterer:
         """With a reference in memory, batch by batch past it."""
-        workers, parts = self._workers(intake), None
+        workers = self._workers(intake)
         distinct = images.take(distinct_rows(images))
-        reference, normal_scores = None, None
+        known, normal_scores = None, None
+        seed = self.random_state
         if normals is not None:
-            reference, normal_scores = self._bank(normals, len(distinct), intake, method, engine)
-        if intake.cache_folder is not None and workers is None:
-            known = None if self.normals_ is None else self.normals_.digests
-            parts = PartStore(
-                intake.cache_folder / "parts",
-                {
-                    "bags": intake.setting,
-                    "max_pixels": self.view_.max_pixels,
-                    "images": distinct.digests,
-                    "normals": known,
-                    "method": asdict(method),
-                    "engine": engine.name,
-                    "seed": self.random_state,
-                },
-            )
+            with self._timed("embed"):
+                bank = normal_bank(
+                    normals, len(distinct), intake, method, engine=engine, random_state=seed
+                )
+            self.normals_, known = bank.images, bank.reference
+            self.warnings_ += bank.notes
+            with self._timed("calibrate"):
+                normal_scores = known.scores_of_normals(bank.known)
+            del bank  # and its bags
         with self._timed("score"):
             found = fit_streamed(
                 distinct,
                 intake.batch,
-                reference,
+                known,
                 method,
                 engine=engine,
-                parts=parts,
                 workers=workers,
-                random_state=self.random_state,
+                random_state=seed,
                 progress=self.progress,
             )
         self.describer_, self.scored_ = found.describer, found.how
@@ -237,7 +225,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         valid = None if found.valid is None else found.valid[found.sample]
         self.heat_ = calibrate(found.described.scores[found.sample], valid, normal_scores)
         self._finish(found.described, found.valid, found.grid, rows)
-        self._kept = [kept for kept in (parts, workers) if kept is not None]
+        self._kept = [workers]
         return self
 
     def discard_parts(self) -> None:
@@ -246,17 +234,18 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             kept.clear()
         self._kept = []
 
-    def _workers(self, intake: Intake) -> RayWorkers | None:
-        """Those of a cluster, where one was asked for."""
+    def _workers(self, intake: Intake) -> Workers:
+        """This process, or those of a cluster where one was asked for."""
         if self.engine != "ray":
-            return None
+            return local_workers(intake)
         from flawsort.fleet import ray_workers
 
         return ray_workers(
             backbone=self.backbone,
             setting=intake.setting,
             view=self.view_,
-            parts=self.parts or default_cache_folder() / "fleet",
+            parts=self.parts,
+            cache=intake.cache_folder,
             weights=self.backbone_weights,
             image_size=self.image_size,
             device=self.device,
@@ -264,24 +253,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             address=self.address,
             n_workers=self.n_workers,
         )
-
-    def _bank(
-        self, normals: ImageSet, n_images: int, intake: Intake, method: Method, engine: Engine
-    ) -> tuple[NormalReference, NDArray[np.float32] | None]:
-        """The reference of a streamed run, and how unusual its normals look to each other."""
-        with self._timed("embed"):
-            known, self.normals_, there_are = intake.some_normals(normals, self.random_state)
-            if there_are > len(known):
-                self.warnings_.append(
-                    f"A sample of {len(known):,} of the {there_are:,} normal images is used, as "
-                    "many as fit in memory."
-                )
-            reference = NormalReference.from_bags(
-                known, exact=method.exact, engine=engine, random_state=self.random_state
-            )
-        reference.decide(n_images * known.n_patches)
-        with self._timed("calibrate"):
-            return reference, reference.scores_of_normals(known)
 
     def _finish(
         self,
@@ -330,30 +301,24 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             )
         return found.labels
 
-    def assign(self, X: Images) -> tuple[ImageSet, Assignment, NDArray[np.float32]]:
-        """The usable new images, where they belong, and their scores (n, n_patches)."""
+    def assign(self, X: Images) -> tuple[ImageSet, Assignment, Floats]:
+        """The usable new images, where they belong, and their scores (n, n_patches).
+
+        They are looked at in batches, so that there may be any number of them: only the scores
+        stay in memory, in half precision (float16) where `fit` would stream as many images.
+        """
         self._check_fitted()
         given = gather(X)
+        shape = (int(self.scores_.shape[1]), self.n_dims_)
         if isinstance(given, Bags):
-            images, bags = nameless(given), given
+            images, batches = batches_of_bags(given, shape)
         else:
             intake = Intake(self._same_backbone(), self.view_, self.cache, self.progress)
-            embedded = intake.embed(given)
-            images, bags = embedded.images, embedded.bags
-        fitted = (self.scores_.shape[1], self.n_dims_)
-        if bags.patches.shape[1:] != fitted:
-            raise InputError(
-                "New images must have as many patches and dimensions as those of the fit, "
-                f"{fitted}. Got {bags.patches.shape[1:]}."
-            )
-        if isinstance(given, Bags):
-            bags = checked(bags)
-        described = self.describer_.describe(bags, progress=self.progress)
-        found = assign_embeddings(described.embeddings, self.embeddings_, self.labels_)
-        scores = described.scores
-        if bags.valid is not None:  # padding never counts as unusual
-            scores = np.where(bags.valid, scores, scores.min())
-        return images, found, scores
+            images, batches = given, batches_of_files(given, intake)
+        groups = Groups.of(self.embeddings_, self.labels_)
+        return sort_newcomers(
+            images, batches, self.describer_, groups, shape=shape, progress=self.progress
+        )
 
     @property
     def n_dims_(self) -> int:
@@ -376,27 +341,13 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.discard_parts()
 
     @classmethod
-    def load(cls, folder: str | Path) -> AnomalyClusterer:
-        """The model of a saved run, ready to `assign` and `predict`."""
+    def load(
+        cls, folder: str | Path, *, device: str | None = None, arithmetic: str | None = None
+    ) -> AnomalyClusterer:
+        """The model of a saved run, ready to `assign` and `predict`, on a device of your choice."""
         from flawsort.storing import load_model
 
-        return load_model(folder)
-
-    def _take_in_bags(
-        self, bags: Bags, normals: Bags | None
-    ) -> tuple[Bags, NDArray[np.int64], Bags | None]:
-        if normals is not None and normals.patches.shape[1:] != bags.patches.shape[1:]:
-            raise InputError(
-                "Images and normals must have the same number of patches and dimensions. Got "
-                f"{bags.patches.shape[1:]} and {normals.patches.shape[1:]}."
-            )
-        bags, normals = checked(bags), None if normals is None else checked(normals)
-        self.images_ = nameless(bags)
-        self.normals_ = None if normals is None else nameless(normals)
-        if normals is not None and self.normals_ is not None:
-            normals = normals.take(distinct_rows(self.normals_))
-        distinct = distinct_rows(self.images_)
-        return bags.take(distinct), content_rows(self.images_, self.images_.take(distinct)), normals
+        return load_model(folder, device=device, arithmetic=arithmetic)
 
     def _ready(self, images: ImageSet, normals: ImageSet | None) -> Intake:
         """Measure the window of deep images, if any, and open the backbone."""
@@ -409,21 +360,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         backbone = self._open_backbone()
         self.backbone_ = backbone.info
         return Intake(backbone, self.view_, self.cache, self.progress)
-
-    def _take_in_files(
-        self, images: ImageSet, normals: ImageSet | None, intake: Intake
-    ) -> tuple[Bags, NDArray[np.int64], Bags | None]:
-        known = None
-        with self._timed("embed"):
-            embedded = intake.embed(images.take(distinct_rows(images)))
-            if normals is not None:
-                known = intake.embed(normals.take(distinct_rows(normals)), "normal")
-        self.images_ = used_images(images, embedded.images)
-        if normals is not None and known is not None:
-            self.normals_ = used_images(normals, known.images)
-        self.warnings_ += oddities(self.images_, self.normals_)
-        rows = content_rows(self.images_, embedded.images)
-        return embedded.bags, rows, None if known is None else known.bags
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "describer_"):
@@ -455,11 +391,3 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         yield
         passed = time.perf_counter() - start
         self.timings_[stage] = round(self.timings_.get(stage, 0.0) + passed, 3)
-
-
-def _scores_of_normals(
-    reference: Reference | None, normals: Bags | None
-) -> NDArray[np.float32] | None:
-    if normals is None or not isinstance(reference, NormalReference):
-        return None
-    return reference.scores_of_normals(normals)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -69,6 +70,18 @@ def n_fitting(ray: Any, cpus: int, gpus: float) -> int:
             "a worker, or add a machine."
         )
     return total
+
+
+def check_one_machine(ray: Any) -> None:
+    """Of a cluster that is to write on this machine's disk."""
+    here = socket.gethostname()
+    others = sorted({node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]} - {here})
+    if others:
+        raise OptionError(
+            f"The Ray cluster has machines that do not see the folders of this one: "
+            f"'{others[0]}'{' and others' if len(others) > 1 else ''}. Give parts, a folder that "
+            "all of them see, or a URL such as s3://bucket/parts."
+        )
 
 
 @contextmanager

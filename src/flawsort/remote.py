@@ -6,7 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
@@ -71,14 +71,14 @@ def files_below(url: str, depth: int | None = None) -> list[str]:
 def read_bytes(url: str) -> bytes:
     """What a file holds. Whatever the store raises comes as an OSError."""
     system, path = file_system(url)
-    with _as_os_error():
+    with as_os_error():
         return bytes(system.cat_file(path))
 
 
 def open_ranges(url: str) -> BinaryIO:
     """A file of which only the ranges that are read are fetched."""
     system, path = file_system(url)
-    with _as_os_error():
+    with as_os_error():
         stream: BinaryIO = system.open(path, "rb", block_size=_RANGE)
         return stream
 
@@ -88,31 +88,21 @@ def write_whole(url: str, content: bytes) -> None:
     system, path = file_system(url)
     folder, _, name = path.rpartition("/")
     temporary = f"{folder}/.{name}.{uuid4().hex[:12]}"
-    with _as_os_error():
+    with as_os_error():
         system.makedirs(folder, exist_ok=True)
         try:
             system.pipe_file(temporary, content)
             system.mv(temporary, path)
         except BaseException:
-            if system.exists(temporary):
-                system.rm_file(temporary)
+            with suppress(Exception):  # the first error is the one to tell
+                if system.exists(temporary):
+                    system.rm_file(temporary)
             raise
 
 
 @contextmanager
-def _said_plainly(url: str) -> Iterator[None]:
-    """Stores raise errors of their own for wrong credentials, missing buckets, no network."""
-    try:
-        yield
-    except Exception as error:
-        raise InputError(
-            f"'{url}' cannot be listed: {_first_line(error)}. Check the URL, the network, and the "
-            "store's credentials in the environment."
-        ) from error
-
-
-@contextmanager
-def _as_os_error() -> Iterator[None]:
+def as_os_error() -> Iterator[None]:
+    """Whatever a store's driver raises comes as an OSError with its words."""
     try:
         yield
     except OSError as error:
@@ -125,6 +115,18 @@ def _as_os_error() -> Iterator[None]:
         raise OSError(errno.EIO, _first_line(error)) from error
     except Exception as error:
         raise OSError(errno.EIO, _first_line(error)) from error
+
+
+@contextmanager
+def _said_plainly(url: str) -> Iterator[None]:
+    """Stores raise errors of their own for wrong credentials, missing buckets, no network."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(
+            f"'{url}' cannot be listed: {_first_line(error)}. Check the URL, the network, and the "
+            "store's credentials in the environment."
+        ) from error
 
 
 def _first_line(error: Exception) -> str:

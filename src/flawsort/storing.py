@@ -17,7 +17,7 @@ from flawsort.backbones import BackboneInfo, catalogue, find_network
 from flawsort.backbones.protocol import POOLING_KERNEL
 from flawsort.cluster import centres, place
 from flawsort.describe import Describer, Reference
-from flawsort.engines import choose_engine
+from flawsort.engines import Engine, choose_engine
 from flawsort.errors import FlawsortError, RunError
 from flawsort.excerpt import shown_rows
 from flawsort.heatmaps import HeatScale, image_heat
@@ -91,15 +91,23 @@ def _layout(model: AnomalyClusterer) -> NDArray[np.float32]:
     return laid
 
 
-def load_model(folder: str | Path) -> AnomalyClusterer:
-    """The model of a saved run, ready to `assign` and `predict`."""
-    return rebuild(open_run(Path(folder)), folder)
+def load_model(
+    folder: str | Path, *, device: str | None = None, arithmetic: str | None = None
+) -> AnomalyClusterer:
+    """The model of a saved run, ready to `assign` and `predict`.
+
+    device, arithmetic: where and in what it computes, as for AnomalyClusterer. A run does not
+    keep them: it may be opened on another machine.
+    """
+    return rebuild(open_run(Path(folder)), folder, device=device, arithmetic=arithmetic)
 
 
-def rebuild(run: Run, folder: str | Path) -> AnomalyClusterer:
+def rebuild(
+    run: Run, folder: str | Path, *, device: str | None = None, arithmetic: str | None = None
+) -> AnomalyClusterer:
     """The model of a run that is open already; folder: its name in error messages."""
     try:
-        return _rebuild(run, Path(folder))
+        return _rebuild(run, Path(folder), device, arithmetic)
     except FlawsortError:
         raise
     except (KeyError, TypeError, ValueError) as error:
@@ -108,36 +116,24 @@ def rebuild(run: Run, folder: str | Path) -> AnomalyClusterer:
         ) from error
 
 
-def _rebuild(run: Run, folder: Path) -> AnomalyClusterer:
+def _rebuild(
+    run: Run, folder: Path, device: str | None, arithmetic: str | None
+) -> AnomalyClusterer:
     manifest, fitted = run.manifest, run.manifest["model"]
     model = AnomalyClusterer(
         n_clusters=manifest["clusters"]["n_clusters"],
         method=Method(**fitted["method"]),
         backbone=fitted["backbone"],
         backbone_weights=fitted.get("backbone_weights"),
+        device=device,
+        arithmetic=arithmetic,
         image_size=fitted["image_size"],
         random_state=manifest["seed"],
     )
     mask = None if run.mask is None else folder / MASK
     model.view_ = View.from_description(manifest["view"], mask=mask)
-    reference: Reference | None = None
     exact = fitted["method"]["exact"] is True
-    if run.reference is not None and fitted["reference"] == "normals":
-        lists = None
-        if run.lists is not None:
-            sorted_already = np.arange(len(run.reference))
-            lists = InvertedLists(
-                np.asarray(run.lists[0], np.float32),
-                run.reference,
-                np.asarray(run.lists[1], np.int64),
-                sorted_already,
-            )
-        reference = NormalReference(
-            run.reference, exact=lists is None, lists=lists, engine=choose_engine(exact=exact)
-        )
-    elif run.reference is not None:
-        share = fitted["method"]["nearest_share"]
-        reference = PeerReference(run.reference, share, engine=choose_engine(exact=exact))
+    reference = _reference(run, choose_engine(device, arithmetic, exact=exact))
     axis = ScoreAxis(**fitted["axis"]) if fitted["axis"] else None
     model.describer_ = Describer(Method(**fitted["method"]), reference, fitted["temperature"], axis)
     model.labels_ = np.asarray(run.table["cluster"])
@@ -150,6 +146,24 @@ def _rebuild(run: Run, folder: Path) -> AnomalyClusterer:
     model.backbone_ = _backbone_info(manifest["backbone"])
     model.images_ = run_images(run)
     return model
+
+
+def _reference(run: Run, engine: Engine) -> Reference | None:
+    """What new images are compared with, as it was stored."""
+    fitted = run.manifest["model"]
+    if run.reference is None:
+        return None
+    if fitted["reference"] != "normals":
+        return PeerReference(run.reference, fitted["method"]["nearest_share"], engine=engine)
+    if run.lists is None:
+        return NormalReference(run.reference, exact=True, engine=engine)
+    lists = InvertedLists(
+        np.asarray(run.lists[0], np.float32),
+        run.reference,
+        np.asarray(run.lists[1], np.int64),
+        np.arange(len(run.reference)),  # sorted already
+    )
+    return NormalReference(run.reference, exact=False, lists=lists, engine=engine)
 
 
 def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:

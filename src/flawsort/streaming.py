@@ -8,15 +8,8 @@ its weights, one vector) and lets the bags go.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
-import json
-import os
-import shutil
-import time
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -25,7 +18,8 @@ from numpy.typing import NDArray
 
 from flawsort.describe import Described, Describer, join_score
 from flawsort.engines import Engine
-from flawsort.errors import InputError
+from flawsort.errors import InputError, OptionError
+from flawsort.partfiles import Batch, Part, PartFiles, run_setting
 from flawsort.presets import Method
 from flawsort.records import Bags, Bools, ImageSet, Ints, Progress, SetAside
 from flawsort.references import (
@@ -40,54 +34,54 @@ from flawsort.weights import image_scores, score_spread
 BATCH_IMAGES = 64
 # The temperature and the heat scale are measured on so many images.
 SAMPLE_IMAGES = 512
-# Bump when what a part holds changes its meaning.
-FORMAT = 1
-CHECKSUM_BYTES = 32
-ABANDONED_AFTER = 30 * 24 * 3600
 
 # Images to the bags of those that can be used (None where there are none), and those images.
 Embed: TypeAlias = Callable[[ImageSet], tuple[Bags | None, ImageSet]]
-
-
-@dataclass(frozen=True)
-class Part:
-    """What the images of a batch came to. scores, weights: (n, n_patches), float16. vectors:
-    (n, dim). unusual: (n,), the image's own score. digests: whose they are; the others of the
-    batch could not be used. reasons: why not, by name."""
-
-    digests: tuple[str, ...]
-    scores: NDArray[np.float16]
-    weights: NDArray[np.float16]
-    vectors: NDArray[np.float32]
-    unusual: NDArray[np.float64]
-    valid: Bools | None
-    reasons: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Images to describe together. own: which of the peers each is itself, or -1."""
-
-    images: ImageSet
-    own: NDArray[np.int64]
 
 
 class Workers(Protocol):
     """Whoever describes batches: this process, or many machines."""
 
     def describe(self, batches: Sequence[Batch], describer: Describer) -> Iterator[Part]:
-        """What the images of each batch came to, in the order of the batches."""
+        """What the images of each batch came to, in the order of the batches. Those of a run that
+        was interrupted need not be described again."""
+
+    def clear(self) -> None:
+        """The run is finished: forget what was kept of it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class LocalWorkers:
-    """Batches described one after the other, here; each takes all processors."""
+    """Batches described one after the other, here; each takes all processors.
+
+    setting: all that decides a bag besides the image's content. parts: a folder for finished
+    batches, of flawsort's own: what was abandoned there is removed. None keeps none.
+    """
 
     embed: Embed
+    setting: Mapping[str, object] = field(default_factory=dict)
+    parts: Path | None = None
+    _files: PartFiles | None = field(default=None, init=False, repr=False)
 
     def describe(self, batches: Sequence[Batch], describer: Describer) -> Iterator[Part]:
+        files = None
+        if self.parts is not None:
+            setting = run_setting(self.setting, describer, batches)
+            files = self._files = PartFiles(str(self.parts), setting)
+            files.clear_abandoned()
         for batch in batches:
-            yield describe_batch(batch, self.embed, describer)
+            part = files.load(batch) if files else None
+            if part is None:
+                part = describe_batch(batch, self.embed, describer)
+                if files:
+                    # A disk that is full or read-only costs what could have been saved by it.
+                    with contextlib.suppress(OptionError):
+                        files.store(batch, part)
+            yield part
+
+    def clear(self) -> None:
+        if self._files is not None:
+            self._files.clear()
 
 
 @dataclass(frozen=True)
@@ -111,7 +105,6 @@ def fit_streamed(
     method: Method,
     *,
     engine: Engine,
-    parts: PartStore | None = None,
     workers: Workers | None = None,
     random_state: int = 0,
     progress: Progress | None = None,
@@ -120,39 +113,18 @@ def fit_streamed(
 
     images: of distinct contents, in the order of content. embed: for the reference, and for the
     rest where no workers are given. normals: what they are compared with; None for a sample of
-    themselves (Eq. 7). parts: where finished batches are kept, so that an interrupted run goes on.
+    themselves (Eq. 7).
     """
     order = np.random.default_rng(random_state).permutation(len(images))
-    chosen, sample = _first_usable(images, order, embed, SAMPLE_IMAGES)
-    reference: NormalReference | PeerReference
-    own: dict[str, int] = {}
-    if normals is None:
-        n_peers = method.n_peers or usual_peers(len(images))
-        wanted = len(images) if n_peers == "all" else n_peers
-        if wanted > len(chosen) and len(order) > len(chosen):
-            chosen, sample = _first_usable(images, order, embed, wanted)
-        count = min(wanted, len(chosen))
-        # One arithmetic for the whole set, however small its last batch.
-        engine = engine.for_work(len(images) * count * pair_flop(sample))
-        peers = sample.patches[:count].copy()  # the rest of the sample is let go
-        reference = PeerReference(peers, method.nearest_share, engine=engine)
-        own = {images.digests[row]: place for place, row in enumerate(chosen[:count])}
-    else:
-        reference = normals
-        reference.decide(len(images) * sample.n_patches)
-    looked = reference.compare(
-        sample, own=_own(own, [images.digests[row] for row in chosen]), progress=progress
+    begun = (
+        _begin_alike(images, order, embed, method)
+        if method.weights == "uniform"
+        else _begin(images, order, embed, normals, method, engine, progress)
     )
-    spread = score_spread(looked.scores, sample.valid)
-    temperature = method.temperature_for(normals=normals is not None, spread=spread)
-    bare = Describer(method, reference, temperature, None)
-    grid, how = sample.grid, looked.how
-    del sample, looked
-    if parts:  # other peers, because a file could not be read, would be another temperature
-        parts.bind(temperature)
+    batches = _batches(images, begun.own)
     doing = workers or LocalWorkers(embed)
-    found = list(_parts(images, doing, bare, own, parts, progress))
-    return _joined(images, found, bare, grid, chosen, how)
+    parts = _described(batches, doing, begun.describer, progress)
+    return _joined(images, parts, begun)
 
 
 def describe_batch(batch: Batch, embed: Embed, describer: Describer) -> Part:
@@ -175,125 +147,87 @@ def describe_batch(batch: Batch, embed: Embed, describer: Describer) -> Part:
     )
 
 
-class PartStore:
-    """Finished batches in a folder: 5 KB an image, where its bag would take 340."""
+@dataclass(frozen=True)
+class _Begun:
+    """What is settled before the batches. describer: without the axis of the images' own scores.
+    own: the peers among the images, by digest. chosen: the rows of the sample."""
 
-    def __init__(self, folder: Path, setting: dict[str, object]) -> None:
-        """setting: all that decides what an image comes to, besides the images themselves."""
-        text = json.dumps({"format": FORMAT, **setting}, sort_keys=True, default=str)
-        self.folder = folder / hashlib.sha256(text.encode()).hexdigest()[:20]
-        self._temperature = ""
-        _forget_abandoned(folder)
-
-    def bind(self, temperature: float) -> None:
-        """Hold to the parts that were made with this temperature."""
-        self._temperature = f"{temperature:.9g}"
-
-    def has(self, images: ImageSet) -> bool:
-        """Whether something was kept of exactly these images."""
-        return self._path(images).is_file()
-
-    def load(self, images: ImageSet) -> Part | None:
-        """What was kept of exactly these images; None where nothing was, or it is damaged."""
-        try:
-            content = self._path(images).read_bytes()
-            checksum, content = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
-            if hashlib.sha256(content).digest() != checksum:
-                return None
-            with np.load(io.BytesIO(content), allow_pickle=False) as kept:
-                names = json.loads(str(kept["names"]))
-                valid = kept["valid"] if "valid" in kept.files else None
-                return Part(
-                    tuple(names["digests"]),
-                    kept["scores"],
-                    kept["weights"],
-                    kept["vectors"],
-                    kept["unusual"],
-                    valid,
-                    names["reasons"],
-                )
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
-            return None
-
-    def store(self, images: ImageSet, part: Part) -> None:
-        """Keep a batch, whole or not at all. A disk that is full or read-only costs nothing but
-        what could have been saved by it."""
-        path = self._path(images)
-        arrays = {
-            "scores": part.scores,
-            "weights": part.weights,
-            "vectors": part.vectors,
-            "unusual": part.unusual,
-            "names": np.array(json.dumps({"digests": part.digests, "reasons": part.reasons})),
-        }
-        if part.valid is not None:
-            arrays["valid"] = part.valid
-        file = io.BytesIO()
-        np.savez(file, **arrays)  # type: ignore[arg-type]  # of its other, newer options
-        content = file.getvalue()
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(hashlib.sha256(content).digest() + content)
-            temporary.replace(path)
-
-    def clear(self) -> None:
-        """The run is finished: its parts have no more use."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _path(self, images: ImageSet) -> Path:
-        of = "".join([self._temperature, *images.digests])
-        digest = hashlib.sha256(of.encode()).hexdigest()
-        return self.folder / f"{digest[:32]}.npz"
+    describer: Describer
+    own: dict[str, int]
+    chosen: list[int]
+    grid: tuple[int, int]
+    how: str
 
 
-def _forget_abandoned(folder: Path) -> None:
-    """Remove the parts of runs that nobody has gone on with for a month."""
-    with contextlib.suppress(OSError):
-        for one in folder.iterdir():
-            if one.stat().st_mtime < time.time() - ABANDONED_AFTER:
-                shutil.rmtree(one, ignore_errors=True)
+def _begin_alike(images: ImageSet, order: Ints, embed: Embed, method: Method) -> _Begun:
+    """Nothing is compared: one bag shows the grid."""
+    chosen, sample = _first_usable(images, order, embed, 1)
+    return _Begun(Describer(method, None, 1.0, None), {}, chosen, sample.grid, "every patch alike")
 
 
-def _parts(
+def _begin(
     images: ImageSet,
-    workers: Workers,
-    describer: Describer,
-    own: dict[str, int],
-    store: PartStore | None,
+    order: Ints,
+    embed: Embed,
+    normals: NormalReference | None,
+    method: Method,
+    engine: Engine,
     progress: Progress | None,
-) -> Iterator[Part]:
-    """The parts of all batches in order: those kept, and the others as the workers do them."""
+) -> _Begun:
+    """The reference, and the temperature as a sample of the images has it."""
+    n_peers = 0 if normals is not None else _n_peers(method, len(images))
+    chosen, sample = _first_usable(images, order, embed, max(SAMPLE_IMAGES, n_peers))
+    reference: NormalReference | PeerReference
+    own: dict[str, int] = {}
+    if normals is None:
+        count = min(n_peers, len(chosen))
+        # One arithmetic for the whole set, however small its last batch.
+        engine = engine.for_work(len(images) * count * pair_flop(sample))
+        peers = sample.patches[:count].copy()  # the rest of the sample is let go
+        reference = PeerReference(peers, method.nearest_share, engine=engine)
+        own = {images.digests[row]: place for place, row in enumerate(chosen[:count])}
+    else:
+        reference = normals
+        reference.decide(len(images) * sample.n_patches)
+    looked = reference.compare(
+        sample, own=_own(own, [images.digests[row] for row in chosen]), progress=progress
+    )
+    spread = score_spread(looked.scores, sample.valid)
+    temperature = method.temperature_for(normals=normals is not None, spread=spread)
+    describer = Describer(method, reference, temperature, None)
+    return _Begun(describer, own, chosen, sample.grid, looked.how)
+
+
+def _n_peers(method: Method, n_images: int) -> int:
+    n_peers = method.n_peers or usual_peers(n_images)
+    return n_images if n_peers == "all" else n_peers
+
+
+def _batches(images: ImageSet, own: dict[str, int]) -> list[Batch]:
     batches = []
     for start in range(0, len(images), BATCH_IMAGES):
         some = images.take(range(start, min(start + BATCH_IMAGES, len(images))))
         some = ImageSet(some.names, some.sources, some.digests)
         batches.append(Batch(some, _own(own, some.digests)))
-    kept = [store.has(batch.images) if store else False for batch in batches]
-    missing = [batch for batch, there in zip(batches, kept, strict=True) if not there]
-    fresh = workers.describe(missing, describer)
+    return batches
+
+
+def _described(
+    batches: list[Batch], workers: Workers, describer: Describer, progress: Progress | None
+) -> list[Part]:
+    """The parts of all batches in order, as the workers do them."""
+    parts: list[Part] = []
+    n_images = sum(len(batch.images) for batch in batches)
     done = 0
-    for batch, there in zip(batches, kept, strict=True):
-        part = store.load(batch.images) if store and there else None
-        if part is None:
-            # What is there and cannot be loaded is damaged.
-            part = next(workers.describe([batch], describer) if there else fresh)
-            if store:
-                store.store(batch.images, part)
-        yield part
+    for batch, part in zip(batches, workers.describe(batches, describer), strict=True):
+        parts.append(part)
         done += len(batch.images)
         if progress:
-            progress("sorting", done, len(images))
+            progress("sorting", done, n_images)
+    return parts
 
 
-def _joined(
-    images: ImageSet,
-    parts: list[Part],
-    bare: Describer,
-    grid: tuple[int, int],
-    chosen: list[int],
-    how: str,
-) -> Streamed:
+def _joined(images: ImageSet, parts: list[Part], begun: _Begun) -> Streamed:
     reasons = {name: reason for part in parts for name, reason in part.reasons.items()}
     usable = images.without([SetAside(name, reason) for name, reason in reasons.items()])
     parts = [part for part in parts if part.digests]
@@ -306,16 +240,19 @@ def _joined(
     if any(part.valid is not None for part in parts):
         every = [np.ones(p.scores.shape, bool) if p.valid is None else p.valid for p in parts]
         valid = np.concatenate(every)
-    describer, embeddings = join_score(bare, vectors, unusual)
+    describer, embeddings = join_score(begun.describer, vectors, unusual)
     row_of = {digest: row for row, digest in enumerate(usable.digests)}
     # A file of the sample may have gone since.
-    there = [images.digests[row] for row in chosen if images.digests[row] in row_of]
+    there = [images.digests[row] for row in begun.chosen if images.digests[row] in row_of]
     sample = np.sort([row_of[digest] for digest in there]).astype(np.int64)
     if not there:
         sample = np.arange(len(usable))
-    return Streamed(
-        describer, Described(scores, weights, embeddings), valid, grid, usable, sample, how
-    )
+    how = begun.how
+    reference = describer.reference
+    if isinstance(reference, PeerReference) and row_of.keys() <= begun.own.keys():
+        how = f"compared with each other ({reference.engine.name})"
+    described = Described(scores, weights, embeddings)
+    return Streamed(describer, described, valid, begun.grid, usable, sample, how)
 
 
 def _stacked(parts: list[Part], name: str) -> NDArray[Any]:
