@@ -123,7 +123,13 @@ def test_a_job_within_a_limit_is_streamed(
     job: list[str | Path], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cli(*job).code == 0
-    for name, size in (("BASE", 0), ("PER_IMAGE", 0), ("BANK", 0), ("STREAMED_IMAGES", 2)):
+    for name, size in (
+        ("BASE", 0),
+        ("PER_IMAGE", 0),
+        ("BANK", 0),
+        ("SAMPLE_IMAGES", 2),
+        ("BATCHED_IMAGES", 0),
+    ):
         monkeypatch.setattr(flawsort.memory, name, size)
     held, streamed = flawsort.memory.Need(42, 10, 64, 168), [*job, "--max-memory", "700K"]
     assert held.streamed < 700 * 2**10 < held.in_memory

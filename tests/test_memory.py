@@ -72,7 +72,7 @@ def test_a_known_need_to_the_byte() -> None:
     peers = n * 1024 * (2 * 168 + 128)
     assert alone.in_memory == in_memory + peers
     assert known.in_memory == in_memory + 100 * bag + max(peers, 3 * 100 * bag)
-    streamed = memory.BASE + memory.STREAMED_IMAGES * bag
+    streamed = memory.BASE + (memory.SAMPLE_IMAGES + memory.BATCHED_IMAGES) * bag
     streamed += n * (8 * 1024 + 16 * 168 + memory.PER_IMAGE)
     assert alone.streamed == streamed
     assert known.streamed == streamed + 100 * bag + memory.BANK
@@ -102,7 +102,14 @@ def test_large_sets_need_less_when_streamed() -> None:
 
 
 def test_the_estimate_knows_how_streaming_works() -> None:
-    assert memory.STREAMED_IMAGES >= streaming.SAMPLE_IMAGES + 2 * streaming.BATCH_IMAGES
+    assert memory.SAMPLE_IMAGES == streaming.SAMPLE_IMAGES
+    assert memory.BATCHED_IMAGES >= 2 * streaming.BATCH_IMAGES
+
+
+def test_peers_beyond_the_sample_are_counted() -> None:
+    few, many = (Need(10_000, 0, **DEFAULT, n_peers=n) for n in (128, 4096))
+    beyond = 4096 - memory.SAMPLE_IMAGES
+    assert many.streamed - few.streamed == (beyond + 4096 - 128) * few.bag
 
 
 # ---- which of the two ----

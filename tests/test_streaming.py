@@ -639,14 +639,15 @@ def test_a_streamed_run_sorts_new_images(plates: Path, tmp_path: Path, normal: b
 
 
 @pytest.mark.parametrize(
-    ("most", "streamed"), [(10**6, False), ("1M", False), (200_000, True), ("150 KB", True)]
+    ("most", "streamed"), [(10**6, False), ("1M", False), (400_000, True), ("350 KB", True)]
 )
 def test_max_memory_decides(
     monkeypatch: pytest.MonkeyPatch, most: str | int, streamed: bool
 ) -> None:
     for name in ("BASE", "PER_IMAGE"):
         monkeypatch.setattr(memory, name, 0)
-    monkeypatch.setattr(memory, "STREAMED_IMAGES", 2)
+    monkeypatch.setattr(memory, "SAMPLE_IMAGES", 2)
+    monkeypatch.setattr(memory, "BATCHED_IMAGES", 0)
     model = fit(plate_arrays(), max_memory=most)
     assert model.scores_.dtype == (np.float16 if streamed else np.float32)
 
@@ -952,7 +953,7 @@ def test_a_bag_is_measured_on_the_first_image_that_has_one(
     fewer = images.take([1, *range(7, 22), 15])
     assert taken.streams(fewer, known, Method(), 77)
     assert taken.streams(fewer, None, Method(n_peers=6), 77)
-    assert asked == [memory.Need(16, 2, 64, 168), memory.Need(16, 0, 64, 168)]
+    assert asked == [memory.Need(16, 2, 64, 168), memory.Need(16, 0, 64, 168, 6)]
 
 
 def test_where_things_are_kept(home: Path, tmp_path: Path, fitted: AnomalyClusterer) -> None:

@@ -104,7 +104,8 @@ class Intake:
         compared = normals is None and method.weights != "uniform"
         everybody = compared and (peers == "all" or peers >= n)
         n_normals = 0 if normals is None else len(set(normals.digests))
-        need = Need(n, n_normals, probe.n_patches, probe.dim)
+        sampled = int(peers) if compared and peers != "all" else 0
+        need = Need(n, n_normals, probe.n_patches, probe.dim, sampled)
         return shall_stream(need, limit, everybody=everybody)
 
     def some_normals(self, normals: ImageSet, random_state: int) -> tuple[Bags, ImageSet, int]:

@@ -14,8 +14,9 @@ IN_MEMORY = 2**30
 BASE = 600 * 2**20
 # Of an image besides its patches: its thumbnail, its names and digests, and its rows in tables.
 PER_IMAGE = 12_000
-# Batches and samples of a streamed run, in images (see flawsort.streaming).
-STREAMED_IMAGES = 512 + 4 * 64
+# The sample of a streamed run, and its batches on the way, in images (see flawsort.streaming).
+SAMPLE_IMAGES = 512
+BATCHED_IMAGES = 4 * 64
 # A bank of normals, its inverted lists, and what building them takes.
 BANK = 3 * 512 * 2**20
 
@@ -34,12 +35,13 @@ def parse_size(text: str | int) -> int:
 
 @dataclass(frozen=True)
 class Need:
-    """What a set needs. bag: bytes of a bag; patches, dim: of one."""
+    """What a set needs. n_patches, dim: of a bag. n_peers: of a streamed run."""
 
     n_images: int
     n_normals: int
     n_patches: int
     dim: int
+    n_peers: int = 0
 
     @property
     def bag(self) -> int:
@@ -66,7 +68,9 @@ class Need:
         # Scores and weights in half precision, joined and put in order, which takes them twice.
         results = self.n_images * (8 * self.n_patches + 16 * self.dim + PER_IMAGE)
         known = min(self.n_normals * self.bag, IN_MEMORY) + BANK if self.n_normals else 0
-        return BASE + STREAMED_IMAGES * self.bag + results + known
+        # Peers come out of the sample, and are kept twice: as they are, and in eight bits.
+        held = max(SAMPLE_IMAGES, self.n_peers) + self.n_peers + BATCHED_IMAGES
+        return BASE + held * self.bag + results + known
 
 
 def shall_stream(need: Need, max_memory: int | None, *, everybody: bool) -> bool:
