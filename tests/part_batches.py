@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flawsort.extent import N_EXTENTS
 from flawsort.partfiles import Batch, Part
 from flawsort.records import ImageSet
 
@@ -23,7 +24,7 @@ def a_batch(n: int = 5, *, masked: bool = False) -> tuple[Batch, Part]:
         rng.normal(size=(len(rows), 6)).astype(np.float16),
         rng.random((len(rows), 6)).astype(np.float16),
         rng.normal(size=(len(rows), 3)).astype(np.float32),
-        rng.normal(size=len(rows)),
+        rng.normal(size=(len(rows), N_EXTENTS)),
         rng.random((len(rows), 6)) > 0.5 if masked else None,
         {names[1]: "not an image, as ö says"} if n > 1 else {},
     )

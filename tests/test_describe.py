@@ -10,7 +10,8 @@ from flawsort import references
 from flawsort.cluster import cut, ward_linkage
 from flawsort.describe import fit_describer
 from flawsort.engines import cpu
-from flawsort.pooling import keep_heaviest
+from flawsort.extent import N_EXTENTS, ExtentAxes, extents
+from flawsort.pooling import RESIDUAL_POWER, keep_heaviest
 from flawsort.presets import Method, resolve
 from flawsort.records import Bags
 
@@ -52,7 +53,8 @@ def test_the_paper_s_method() -> None:
     embeddings = np.einsum("im,imd->id", weights, bags.patches.astype(np.float64))
     assert how == "compared with each other (NumPy on the CPU, float32)"
     assert fitted.temperature == pytest.approx(temperature, rel=1e-3)
-    assert fitted.axis is None
+    assert fitted.spread == pytest.approx(scores.std(), rel=1e-3)
+    assert fitted.axes is None
     np.testing.assert_allclose(described.scores, scores, atol=1e-3)
     np.testing.assert_allclose(described.weights, weights, atol=2e-3)
     np.testing.assert_allclose(described.embeddings, embeddings, atol=2e-3)
@@ -60,7 +62,7 @@ def test_the_paper_s_method() -> None:
 
 def test_the_default_method_with_normals() -> None:
     bags, normals = flawed_bags(n_patches=30), normal_bags(n_patches=30)
-    _, described, how = fit_describer(bags, normals, Method())
+    fitted, described, how = fit_describer(bags, normals, Method())
     bank = normals.patches.reshape(-1, bags.dim)
     distances, index = naive_nearest(bags.patches.reshape(-1, bags.dim), bank)
     np.testing.assert_allclose(described.scores.ravel(), distances, atol=1e-3)
@@ -68,13 +70,15 @@ def test_the_default_method_with_normals() -> None:
     np.testing.assert_allclose(described.weights, weights, atol=1e-5)
     residual = bags.patches.astype(np.float64) - bank[index].reshape(bags.patches.shape)
     pooled = np.einsum("im,imd->id", weights, residual) - residual.mean(axis=1)
-    pooled /= np.sqrt(np.linalg.norm(pooled, axis=1, keepdims=True))
-    unusual = described.scores.max(axis=1)  # one in a hundred of 30 is one
-    scale = 0.25 * np.sqrt(pooled.var(axis=0).sum()) / unusual.std()
-    axis = (unusual - np.median(unusual)) * scale
-    assert described.embeddings.shape == (20, bags.dim + 1)
-    np.testing.assert_allclose(described.embeddings[:, :-1], pooled, atol=1e-3)
-    np.testing.assert_allclose(described.embeddings[:, -1], axis, atol=1e-3)
+    pooled *= np.linalg.norm(pooled, axis=1, keepdims=True) ** (RESIDUAL_POWER - 1)
+    assert fitted.spread == pytest.approx(described.scores.std(), rel=1e-5)
+    found = extents(described.scores, (6, 5), fitted.spread)
+    axes = ExtentAxes.fit(pooled, found)
+    assert fitted.axes is not None
+    np.testing.assert_allclose(fitted.axes.centres, axes.centres, rtol=1e-6)
+    np.testing.assert_allclose(fitted.axes.scales, axes.scales, rtol=1e-2)
+    assert described.embeddings.shape == (20, bags.dim + N_EXTENTS)
+    np.testing.assert_allclose(described.embeddings, axes.append(pooled, found), atol=2e-3)
     assert "270 known-good patches" in how
 
 

@@ -149,7 +149,8 @@ class TestParts:
             batch = a_batch(2)[0]
             none = np.empty((0, 0), np.float16)
             reasons = dict(zip(batch.images.names, ("empty", "torn"), strict=True))
-            part = Part((), none, none, none.astype(np.float32), np.empty(0), None, reasons)
+            vectors, found = none.astype(np.float32), none.astype(np.float64)
+            part = Part((), none, none, vectors, found, None, reasons)
         files = PartFiles(str(tmp_path), {})
         files.store(batch, part)
         assert_same_part(files.load(batch), part)
@@ -326,7 +327,7 @@ class TestAbandoned:
 
 
 def a_describer(known: Bags, **method: Any) -> Describer:
-    return Describer(Method(**method), NormalReference.from_bags(known, exact=True), 0.5, None)
+    return Describer(Method(**method), NormalReference.from_bags(known, exact=True), 0.5, 0.2, None)
 
 
 class TestSetting:
@@ -352,6 +353,7 @@ class TestSetting:
             run_setting({}, a_describer(known.take(range(3))), batches),
             run_setting({}, a_describer(known, pooling="average"), batches),
             run_setting({}, dataclasses.replace(describer, temperature=0.6), batches),
+            run_setting({}, dataclasses.replace(describer, spread=0.3), batches),
             run_setting({}, dataclasses.replace(describer, reference=None), batches),
             run_setting({}, describer, [a_batch(4)[0]]),
             run_setting({}, describer, batches, "GPU"),
@@ -375,5 +377,5 @@ def check_columns(table: dict[str, Any], batch: Batch, part: Part) -> None:
     assert list(table["vector"][4]) == []
     np.testing.assert_array_equal(np.frombuffer(table["scores"][2], np.float16), part.scores[2])
     np.testing.assert_array_equal(np.frombuffer(table["weights"][3], np.float16), part.weights[3])
-    assert list(table["unusual"]) == [*part.unusual, None]
-    assert table["scores"][4] is None
+    np.testing.assert_array_equal(np.frombuffer(table["extents"][0], np.float64), part.extents[0])
+    assert table["scores"][4] is table["extents"][4] is None

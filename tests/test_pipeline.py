@@ -17,6 +17,7 @@ from flawsort import AnomalyClusterer, BackboneError, Bags, InputError, Method, 
 from flawsort.backbones import BackboneInfo, load_backbone
 from flawsort.backbones.patches import patch_embeddings
 from flawsort.embed import embed
+from flawsort.extent import N_EXTENTS
 from flawsort.files import array_images, find_images
 from picture_files import png16
 from plates import KINDS, NORMALS, SIDE, groups, plate, plate_arrays, settings, write_plates
@@ -265,7 +266,8 @@ class TestCopies:
             assert np.array_equal(among[16:], alone[list(copied[2:])])
         assert second.heat_ == first.heat_
         assert second.describer_.temperature == first.describer_.temperature
-        assert second.describer_.axis == first.describer_.axis
+        assert second.describer_.spread == first.describer_.spread
+        assert second.describer_.axes == first.describer_.axes
         assert second.scored_ == first.scored_
         assert len(second.labels_) == len(second.linkage_) + 1 == 22
         originals = second.labels_[2:16]
@@ -555,7 +557,8 @@ class TestWays:
     def test_presets_differ(self, fitted: AnomalyClusterer, plates: Path) -> None:
         paper = fit(plates / "parts", plates / "good", method="paper")
         assert by_kind(paper)
-        assert paper.embeddings_.shape[1] == fitted.embeddings_.shape[1] - 1
+        assert paper.embeddings_.shape[1] == fitted.embeddings_.shape[1] - N_EXTENTS
+        assert paper.n_dims_ == fitted.n_dims_ == paper.embeddings_.shape[1]
         assert not np.allclose(paper.weights_, fitted.weights_)
         average = fit(plate_arrays(), method="paper")
         assert not np.array_equal(average.scores_, fit(plate_arrays()).scores_)

@@ -13,8 +13,6 @@ from flawsort.pooling import (
     BACKGROUND_PATCHES,
     CHOSEN_SHARE,
     RESIDUAL_POWER,
-    SCORE_SHARE,
-    ScoreAxis,
     average_pooling,
     keep_heaviest,
     residual_pooling,
@@ -147,28 +145,5 @@ def test_what_all_patches_have_in_common_is_taken_off() -> None:
         weights,
         lambda images, chosen: shown(bags, images, chosen) + shift,
     )
-    np.testing.assert_allclose(pooled, 0, atol=1e-3)  # the square root of a rounding error
-
-
-# ---- the score as a coordinate ----
-
-
-def test_the_score_axis_has_its_share_of_the_spread() -> None:
-    rng = np.random.default_rng(0)
-    embeddings, scores = rng.standard_normal((30, 5)), rng.random(30)
-    axis = ScoreAxis.fit(embeddings, scores)
-    joined = axis.append(embeddings, scores)
-    assert joined.shape == (30, 6)
-    np.testing.assert_allclose(joined[:, :5], embeddings, rtol=1e-6)
-    spread = math.sqrt(sum(np.var(embeddings[:, d]) for d in range(5)))
-    assert joined[:, 5].std() == pytest.approx(SCORE_SHARE * spread, rel=1e-5)
-    assert np.median(joined[:, 5]) == pytest.approx(0, abs=1e-6)
-    assert np.corrcoef(joined[:, 5], scores)[0, 1] == pytest.approx(1)
-    # New images are placed by the fitted scale, not by their own.
-    np.testing.assert_allclose(axis.append(embeddings[:2], scores[:2]), joined[:2])
-
-
-def test_equal_scores_add_nothing() -> None:
-    embeddings = unit_vectors(4, 3)
-    axis = ScoreAxis.fit(embeddings, np.full(4, 0.7))
-    np.testing.assert_array_equal(axis.append(embeddings, np.full(4, 0.7))[:, 3], 0)
+    # A power of a rounding error.
+    np.testing.assert_allclose(pooled, 0, atol=1e-6**RESIDUAL_POWER)

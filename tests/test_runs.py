@@ -159,6 +159,9 @@ class TestRoundTrip:
             assert getattr(model, name) == getattr(fitted, name)
         assert model.images_.names == fitted.images_.names
         assert model.images_.digests == fitted.images_.digests
+        for name in ("method", "temperature", "spread", "axes"):
+            assert getattr(model.describer_, name) == getattr(fitted.describer_, name)
+        assert model.describer_.axes is not None
 
     @pytest.mark.parametrize("way", ["normals", "peers"])
     def test_a_loaded_model_computes_where_it_is_told(

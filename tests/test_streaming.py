@@ -23,6 +23,7 @@ from flawsort.describe import Describer, fit_describer
 from flawsort.embed import embed_batch
 from flawsort.engines import CpuEngine, cpu
 from flawsort.errors import InputError, OptionError
+from flawsort.extent import extents
 from flawsort.files import array_images, find_images
 from flawsort.inputs import distinct_rows
 from flawsort.intake import Intake
@@ -30,7 +31,7 @@ from flawsort.partfiles import Batch, Part
 from flawsort.records import Bags, ImageSet, SetAside
 from flawsort.references import NormalReference, PeerReference, compare_with_peers
 from flawsort.streaming import LocalWorkers, Streamed, describe_batch, fit_streamed
-from flawsort.weights import image_scores, score_spread
+from flawsort.weights import score_spread
 from plates import KINDS, contents, plate, plate_arrays, settings, write_plates
 
 BLANK = np.zeros((1, 1), np.uint8)
@@ -103,7 +104,8 @@ def assert_same(one: Streamed, other: Streamed) -> None:
     np.testing.assert_array_equal(one.sample, other.sample)
     assert one.images == other.images
     assert one.describer.temperature == other.describer.temperature
-    assert one.describer.axis == other.describer.axis
+    assert one.describer.spread == other.describer.spread
+    assert one.describer.axes == other.describer.axes
 
 
 # ---- the same as in memory ----
@@ -162,11 +164,12 @@ def check_described(found: Streamed, describer: Describer, described: Any) -> No
         np.testing.assert_allclose(half, getattr(described, name), rtol=1e-3, atol=1e-6)
     assert found.describer.temperature == pytest.approx(describer.temperature, rel=1e-6)
     assert found.describer.method == describer.method
-    assert (found.describer.axis is None) == (describer.axis is None)
-    if describer.axis is not None and found.describer.axis is not None:
-        assert dataclasses.asdict(found.describer.axis) == pytest.approx(
-            dataclasses.asdict(describer.axis), rel=1e-5
-        )
+    assert found.describer.spread == pytest.approx(describer.spread, rel=1e-6)
+    assert (found.describer.axes is None) == (describer.axes is None)
+    if describer.axes is not None and found.describer.axes is not None:
+        for name in ("centres", "scales"):
+            fitted = getattr(found.describer.axes, name)
+            assert fitted == pytest.approx(getattr(describer.axes, name), rel=1e-5)
 
 
 def test_how_normals_are_searched_is_settled_for_the_whole_set(
@@ -356,7 +359,7 @@ def test_a_file_that_goes_away_on_the_way(method: Method) -> None:
 
 def test_a_batch_keeps_what_an_image_comes_to() -> None:
     shelf = Shelf(bad=[2], masked=True)
-    describer = Describer(PEERS, PeerReference(shelf.bags.patches[[4, 1, 9]], 0.5), 0.1, None)
+    describer = Describer(PEERS, PeerReference(shelf.bags.patches[[4, 1, 9]], 0.5), 0.1, 0.2, None)
     batch = Batch(shelf.images.take(range(5)), np.array([-1, 1, 5, -1, 0]))
     part = describe_batch(batch, shelf.embed, describer)
     rows = [0, 1, 3, 4]
@@ -367,7 +370,8 @@ def test_a_batch_keeps_what_an_image_comes_to() -> None:
     np.testing.assert_array_equal(part.weights, described.weights.astype(np.float16))
     assert shelf.bags.valid is not None
     valid = shelf.bags.valid[rows]
-    np.testing.assert_array_equal(part.unusual, image_scores(described.scores, valid))
+    found = extents(described.scores, (4, 4), 0.2, valid)
+    np.testing.assert_array_equal(part.extents, found)
     np.testing.assert_array_equal(part.valid, valid)
     assert part.reasons == {"02.png": "torn 2"}
     assert part.scores.dtype == part.weights.dtype == np.float16
@@ -376,12 +380,12 @@ def test_a_batch_keeps_what_an_image_comes_to() -> None:
 
 def test_a_batch_of_bad_files_says_why() -> None:
     shelf = Shelf(bad=range(5))
-    describer = Describer(PEERS, PeerReference(shelf.bags.patches[:3], 0.5), 0.1, None)
+    describer = Describer(PEERS, PeerReference(shelf.bags.patches[:3], 0.5), 0.1, 0.2, None)
     part = describe_batch(
         Batch(shelf.images.take(range(5)), np.full(5, -1)), shelf.embed, describer
     )
     assert part.digests == ()
-    assert len(part.scores) == len(part.vectors) == len(part.unusual) == 0
+    assert len(part.scores) == len(part.vectors) == len(part.extents) == 0
     assert part.reasons == {f"{row:02d}.png": f"torn {row}" for row in range(5)}
 
 

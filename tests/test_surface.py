@@ -38,7 +38,7 @@ ORDER = (
     "backbones.timm", "backbones.half", "backbones.patches", "backbones", "cache", "embed",
     "statistics", "nearest", "lists", "distances", "engines.protocol", "engines.int8",
     "engines.cpu", "engines.kernels", "engines.tensors", "engines", "references",
-    "weights", "pooling", "baselines", "presets", "describe", "cluster",
+    "weights", "extent", "pooling", "baselines", "presets", "describe", "cluster",
     "clusterers", "advice", "assign", "metrics", "heatmaps", "hierarchy",
     "memory", "intake", "partfiles", "streaming", "fleet", "groundwork", "newcomers", "pipeline",
     "runs", "excerpt", "summary", "storing", "report.payload", "report.page", "report", "demo",

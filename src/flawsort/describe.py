@@ -10,14 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.engines import Engine
+from flawsort.extent import ExtentAxes, extents
 from flawsort.nearest import search_flop
-from flawsort.pooling import ScoreAxis, average_pooling, keep_heaviest, residual_pooling
+from flawsort.pooling import average_pooling, keep_heaviest, residual_pooling
 from flawsort.presets import Method
 from flawsort.records import Bags, Ints, Progress
 from flawsort.references import Comparison, NormalReference, PeerReference, compare_with_peers
-from flawsort.weights import image_scores, score_spread, soft_weights, uniform_weights
+from flawsort.weights import score_spread, soft_weights, uniform_weights
 
 Reference: TypeAlias = NormalReference | PeerReference
+
+EVERY_PATCH_ALIKE = "every patch alike"
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,15 @@ class Describer:
     """All that it takes to describe new bags as those of a fitted set were.
 
     reference: None where every patch counts the same. temperature: in the units of the scores.
-    axis: how an image's own score joins its embedding, or None where it does not.
+    spread: the standard deviation of the set's scores. axes: how the extent of what is unusual
+    joins the embedding, or None where it does not.
     """
 
     method: Method
     reference: Reference | None
     temperature: float
-    axis: ScoreAxis | None
+    spread: float
+    axes: ExtentAxes | None
 
     def describe(
         self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
@@ -50,9 +55,13 @@ class Describer:
             return _describe_uniformly(bags)
         comparison = self.reference.compare(bags, own=own, progress=progress)
         weights, pooled = _pool(bags, comparison, self.method, self.temperature, progress)
-        if self.axis is not None:
-            pooled = self.axis.append(pooled, image_scores(comparison.scores, bags.valid))
+        if self.axes is not None:
+            pooled = self.axes.append(pooled, self.extents(comparison.scores, bags))
         return Described(comparison.scores, weights, pooled)
+
+    def extents(self, scores: NDArray[np.float32], bags: Bags) -> NDArray[np.float64]:
+        """See flawsort.extent. scores: (n_images, n_patches), of these bags."""
+        return extents(scores, bags.grid, self.spread, bags.valid)
 
     def for_many(self, n_images: int) -> Describer:
         """The same for so many images that come in batches: one arithmetic for them all, however
@@ -86,7 +95,7 @@ def fit_describer(
     engine: where patches are compared; None for the CPU in float32.
     """
     if method.weights == "uniform":
-        return Describer(method, None, 1.0, None), _describe_uniformly(bags), "every patch alike"
+        return Describer(method, None, 1.0, 1.0, None), _describe_uniformly(bags), EVERY_PATCH_ALIKE
     reference: Reference
     if normals is not None:
         reference = NormalReference.from_bags(
@@ -105,20 +114,20 @@ def fit_describer(
     spread = score_spread(comparison.scores, bags.valid)
     temperature = method.temperature_for(normals=normals is not None, spread=spread)
     weights, pooled = _pool(bags, comparison, method, temperature, progress)
-    bare = Describer(method, reference, temperature, None)
-    fitted, joined = join_score(bare, pooled, image_scores(comparison.scores, bags.valid))
+    bare = Describer(method, reference, temperature, spread, None)
+    fitted, joined = join_extents(bare, pooled, bare.extents(comparison.scores, bags))
     return fitted, Described(comparison.scores, weights, joined), comparison.how
 
 
-def join_score(
-    bare: Describer, pooled: NDArray[np.float32], unusual: NDArray[np.float64]
+def join_extents(
+    bare: Describer, pooled: NDArray[np.float32], found: NDArray[np.float64]
 ) -> tuple[Describer, NDArray[np.float32]]:
-    """The describer with an axis for the images' own scores, where its pooling wants one, and
-    the embeddings with it. pooled: (n_images, dim). unusual: (n_images,)."""
+    """The describer with axes for the extent of what is unusual, where its pooling wants them,
+    and the embeddings with them. pooled: (n_images, dim). found: (n_images, N_EXTENTS)."""
     if bare.method.pooling != "residual":
         return bare, pooled
-    axis = ScoreAxis.fit(pooled, unusual)
-    return replace(bare, axis=axis), axis.append(pooled, unusual)
+    axes = ExtentAxes.fit(pooled, found)
+    return replace(bare, axes=axes), axes.append(pooled, found)
 
 
 def _pool(

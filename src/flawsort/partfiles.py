@@ -1,7 +1,7 @@
 """What batches came to as parquet files, so that an interrupted run goes on where it stopped.
 
 A folder a run, on a disk or in an object store; one file a batch, one row an image: digest, name,
-and then either reason (why it could not be used) or vector, unusual, scores, weights and valid. A
+and then either reason (why it could not be used) or vector, extents, scores, weights and valid. A
 file is there whole or not at all, under a name that follows from what it is of: one that is there
 need not be computed again. It takes 5 KB an image, where its bag would take 340.
 """
@@ -31,7 +31,7 @@ from flawsort.records import Bools, ImageSet
 from flawsort.references import NormalReference, PeerReference
 
 # Bump when what a part holds changes its meaning.
-FORMAT = 2
+FORMAT = 3
 # Nobody comes back to a run that was interrupted a month ago, and its parts fill the disk.
 ABANDONED_AFTER = 30 * 24 * 3600
 
@@ -44,14 +44,14 @@ _CHECKSUM_BYTES = 32
 @dataclass(frozen=True)
 class Part:
     """What the images of a batch came to. scores, weights: (n, n_patches), float16. vectors:
-    (n, dim). unusual: (n,), the image's own score. digests: whose they are; the others of the
+    (n, dim). extents: (n, N_EXTENTS). digests: whose they are; the others of the
     batch could not be used. reasons: why not, by name."""
 
     digests: tuple[str, ...]
     scores: NDArray[np.float16]
     weights: NDArray[np.float16]
     vectors: NDArray[np.float32]
-    unusual: NDArray[np.float64]
+    extents: NDArray[np.float64]
     valid: Bools | None
     reasons: dict[str, str]
 
@@ -181,6 +181,7 @@ def run_setting(
         "bags": bags,
         "method": asdict(describer.method),
         "temperature": describer.temperature,
+        "spread": describer.spread,
         "reference": [kind, exact, content.hexdigest()],
         "engine": engine,
         # With the same normals two sets have parts alike: apart, neither clears the other's.
@@ -207,7 +208,7 @@ def _parquet(batch: Batch, part: Part) -> bytes:
             arrow.Array.from_numpy(ends.astype(np.int32)),
             arrow.Array.from_numpy(np.ascontiguousarray(part.vectors, np.float32).ravel()),
         ),
-        "unusual": arrow.Array([*part.unusual.tolist(), *nothing], arrow.DataType.float64()),
+        "extents": arrow.Array([*_rows(part.extents), *nothing], binary),
         "scores": arrow.Array([*_rows(part.scores), *nothing], binary),
         "weights": arrow.Array([*_rows(part.weights), *nothing], binary),
         "valid": arrow.Array([*valid, *nothing], binary),
@@ -235,7 +236,7 @@ def _part(content: bytes, batch: Batch) -> Part:
         _stacked(columns["scores"][:n], np.float16),
         _stacked(columns["weights"][:n], np.float16),
         np.array(columns["vector"][:n], np.float32).reshape(n, -1 if n else 0),
-        np.array(columns["unusual"][:n], np.float64),
+        _stacked(columns["extents"][:n], np.float64),
         valid,
         {name_of[digest]: reason for digest, reason in aside},
     )

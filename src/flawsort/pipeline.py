@@ -28,6 +28,7 @@ from flawsort.cluster import cut, number_by_size, reorder_leaves
 from flawsort.describe import Described, fit_describer
 from flawsort.engines import Engine, choose_engine
 from flawsort.errors import BackboneError, InputError, OptionError
+from flawsort.extent import N_EXTENTS
 from flawsort.groundwork import local_workers, normal_bank
 from flawsort.heatmaps import calibrate
 from flawsort.hierarchy import tree
@@ -323,7 +324,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def n_dims_(self) -> int:
         """The dimensions of a patch."""
-        return int(self.embeddings_.shape[1]) - (self.describer_.axis is not None)
+        extents = 0 if self.describer_.axes is None else N_EXTENTS
+        return int(self.embeddings_.shape[1]) - extents
 
     def save(self, folder: str | Path, *, overwrite: bool = False, report: bool = True) -> None:
         """Save everything found as a run folder, with its report.html unless told not to."""

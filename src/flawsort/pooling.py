@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,6 @@ BACKGROUND_PATCHES = 64
 RESIDUAL_POWER = 0.5
 # Expected patches are asked for so many images at a time, which bounds the memory.
 IMAGES_AT_ONCE = 64
-# How much the image's own score counts beside its residual.
-SCORE_SHARE = 0.25
 
 
 def average_pooling(patches: Floats, weights: Floats) -> NDArray[np.float32]:
@@ -75,27 +72,6 @@ def residual_pooling(
     length = np.linalg.norm(pooled, axis=1, keepdims=True)
     pooled *= np.maximum(length, 1e-12) ** (RESIDUAL_POWER - 1.0)
     return pooled
-
-
-@dataclass(frozen=True)
-class ScoreAxis:
-    """The image's own score as one more coordinate, scaled to the spread of the others."""
-
-    centre: float
-    scale: float
-
-    @classmethod
-    def fit(cls, embeddings: Floats, scores: Floats) -> ScoreAxis:
-        """embeddings: (n_images, dim). scores: (n_images,)."""
-        spread = float(np.sqrt(np.asarray(embeddings, np.float64).var(axis=0).sum()))
-        deviation = float(np.std(scores))
-        scale = SCORE_SHARE * spread / deviation if deviation > 1e-9 else 0.0
-        return cls(float(np.median(scores)), scale)
-
-    def append(self, embeddings: Floats, scores: Floats) -> NDArray[np.float32]:
-        """(n_images, dim + 1)."""
-        axis = (np.asarray(scores) - self.centre) * self.scale
-        return np.column_stack([embeddings, axis]).astype(np.float32)
 
 
 def _heaviest(weights: Floats) -> NDArray[np.int64]:

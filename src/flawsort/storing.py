@@ -20,11 +20,11 @@ from flawsort.describe import Describer, Reference
 from flawsort.engines import Engine, choose_engine
 from flawsort.errors import FlawsortError, RunError
 from flawsort.excerpt import shown_rows
+from flawsort.extent import ExtentAxes
 from flawsort.heatmaps import HeatScale, image_heat
 from flawsort.images import UnreadableImage, View, thumbnail
 from flawsort.lists import InvertedLists
 from flawsort.pipeline import AnomalyClusterer
-from flawsort.pooling import ScoreAxis
 from flawsort.presets import PRESETS, Method
 from flawsort.records import Floats, ImageSet, Ints, RemoteFile, SetAside
 from flawsort.references import NormalReference, PeerReference
@@ -134,8 +134,14 @@ def _rebuild(
     model.view_ = View.from_description(manifest["view"], mask=mask)
     exact = fitted["method"]["exact"] is True
     reference = _reference(run, choose_engine(device, arithmetic, exact=exact))
-    axis = ScoreAxis(**fitted["axis"]) if fitted["axis"] else None
-    model.describer_ = Describer(Method(**fitted["method"]), reference, fitted["temperature"], axis)
+    axes = fitted["axes"]
+    model.describer_ = Describer(
+        Method(**fitted["method"]),
+        reference,
+        fitted["temperature"],
+        fitted["spread"],
+        None if axes is None else ExtentAxes(tuple(axes["centres"]), tuple(axes["scales"])),
+    )
     model.labels_ = np.asarray(run.table["cluster"])
     model.embeddings_ = run.embeddings
     model.linkage_ = np.asarray(run.linkage, np.float64)
@@ -261,7 +267,8 @@ def _fitted(model: AnomalyClusterer) -> dict[str, Any]:
         "method": asdict(describer.method),
         "reference": kinds.get(type(describer.reference)),
         "temperature": describer.temperature,
-        "axis": None if describer.axis is None else asdict(describer.axis),
+        "spread": describer.spread,
+        "axes": None if describer.axes is None else asdict(describer.axes),
         "backbone": backbone,
         "backbone_weights": None if weights is None else str(Path(weights).absolute()),
         "image_size": None if model.image_size is None else int(model.image_size),

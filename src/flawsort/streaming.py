@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.describe import Described, Describer, join_score
+from flawsort.describe import EVERY_PATCH_ALIKE, Described, Describer, join_extents
 from flawsort.engines import Engine
 from flawsort.errors import InputError, OptionError
 from flawsort.partfiles import Batch, Part, PartFiles, run_setting
@@ -28,7 +28,7 @@ from flawsort.references import (
     pair_flop,
     usual_peers,
 )
-from flawsort.weights import image_scores, score_spread
+from flawsort.weights import score_spread
 
 # Images in a batch: 22 MB of bags with the default backbone, and queries enough for a search.
 BATCH_IMAGES = 64
@@ -141,7 +141,7 @@ def describe_batch(batch: Batch, embed: Embed, describer: Describer) -> Part:
         described.scores.astype(np.float16),
         described.weights.astype(np.float16),
         described.embeddings,
-        image_scores(described.scores, bags.valid),
+        describer.extents(described.scores, bags),
         bags.valid,
         reasons,
     )
@@ -149,7 +149,7 @@ def describe_batch(batch: Batch, embed: Embed, describer: Describer) -> Part:
 
 @dataclass(frozen=True)
 class _Begun:
-    """What is settled before the batches. describer: without the axis of the images' own scores.
+    """What is settled before the batches. describer: without the axes of the extents.
     own: the peers among the images, by digest. chosen: the rows of the sample."""
 
     describer: Describer
@@ -162,7 +162,8 @@ class _Begun:
 def _begin_alike(images: ImageSet, order: Ints, embed: Embed, method: Method) -> _Begun:
     """Nothing is compared: one bag shows the grid."""
     chosen, sample = _first_usable(images, order, embed, 1)
-    return _Begun(Describer(method, None, 1.0, None), {}, chosen, sample.grid, "every patch alike")
+    describer = Describer(method, None, 1.0, 1.0, None)
+    return _Begun(describer, {}, chosen, sample.grid, EVERY_PATCH_ALIKE)
 
 
 def _begin(
@@ -194,7 +195,7 @@ def _begin(
     )
     spread = score_spread(looked.scores, sample.valid)
     temperature = method.temperature_for(normals=normals is not None, spread=spread)
-    describer = Describer(method, reference, temperature, None)
+    describer = Describer(method, reference, temperature, spread, None)
     return _Begun(describer, own, chosen, sample.grid, looked.how)
 
 
@@ -235,12 +236,12 @@ def _joined(images: ImageSet, parts: list[Part], begun: _Begun) -> Streamed:
         first = f" The first, '{next(iter(reasons))}': {next(iter(reasons.values()))}."
         raise InputError(f"No usable image is left: all {len(images)} were set aside.{first}")
     scores, weights = _stacked(parts, "scores"), _stacked(parts, "weights")
-    vectors, unusual = _stacked(parts, "vectors"), _stacked(parts, "unusual")
+    vectors, found = _stacked(parts, "vectors"), _stacked(parts, "extents")
     valid = None
     if any(part.valid is not None for part in parts):
         every = [np.ones(p.scores.shape, bool) if p.valid is None else p.valid for p in parts]
         valid = np.concatenate(every)
-    describer, embeddings = join_score(begun.describer, vectors, unusual)
+    describer, embeddings = join_extents(begun.describer, vectors, found)
     row_of = {digest: row for row, digest in enumerate(usable.digests)}
     # A file of the sample may have gone since.
     there = [images.digests[row] for row in begun.chosen if images.digests[row] in row_of]
@@ -260,9 +261,9 @@ def _stacked(parts: list[Part], name: str) -> NDArray[Any]:
 
 
 def _nothing() -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Scores, weights, vectors and unusualness of no image."""
+    """Scores, weights, vectors and extents of no image."""
     empty = np.empty((0, 0), np.float16)
-    return empty, empty, empty.astype(np.float32), np.empty(0)
+    return empty, empty, empty.astype(np.float32), empty.astype(np.float64)
 
 
 def _first_usable(
