@@ -47,6 +47,7 @@ def evaluate(data: LabelledSet, row: str, with_normals: bool, options: argparse.
         backbone_weights=options.larger_weights if larger else None,
         image_size=options.image_size,
         cache=options.cache,
+        max_memory=options.max_memory,
     )
     start = time.perf_counter()
     model.fit(data.images, normal=data.normals if with_normals else None)
@@ -105,6 +106,7 @@ def main() -> None:
     parser.add_argument("--larger", help="another backbone, by its name or path")
     parser.add_argument("--larger-weights", type=Path, help="its weights, where it needs a file")
     parser.add_argument("--subsets", type=int, default=0)
+    parser.add_argument("--max-memory", help="hold larger sets in memory, like 64GB")
     parser.add_argument("--cache", type=Path, help="folder for embedded images")
     options = parser.parse_args()
     print(f"{'set':<16} {'preset':<8} {'normals':<8} " + " ".join(f"{n:>6}" for n in FIGURES))

@@ -6,14 +6,21 @@ import numpy as np
 import pytest
 
 from bags import Array, flawed_patches, naive_nearest, naive_peer_distances, same_partition
-from flawsort import references
+from flawsort import describe, references
 from flawsort.cluster import cut, ward_linkage
-from flawsort.describe import fit_describer
+from flawsort.describe import fit_describer, settle
 from flawsort.engines import cpu
 from flawsort.extent import N_EXTENTS, ExtentAxes, extents
-from flawsort.pooling import RESIDUAL_POWER, keep_heaviest
+from flawsort.pooling import (
+    ORDINARY_SHARE,
+    RESIDUAL_POWER,
+    SHRINKAGE,
+    keep_heaviest,
+    residual_whitening,
+)
 from flawsort.presets import Method, resolve
 from flawsort.records import Bags
+from flawsort.references import NormalReference, PeerReference, compare_with_peers
 
 # No kind has so many images that a flaw has the nearest fifth of its peers among them.
 KINDS = [0, 1, 2, 0, 0, 2, 1, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]
@@ -36,6 +43,13 @@ def softmax(scores: Array, temperature: float) -> Array:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
+def inverse_root(covariance: Array) -> Array:
+    usual = np.trace(covariance) / len(covariance)
+    shrunk = covariance / usual + SHRINKAGE * np.eye(len(covariance))
+    variances, directions = np.linalg.eigh(shrunk / (1 + SHRINKAGE))
+    return directions @ np.diag(variances**-0.5) @ directions.T
+
+
 # ---- against loops ----
 
 
@@ -55,6 +69,7 @@ def test_the_paper_s_method() -> None:
     assert fitted.temperature == pytest.approx(temperature, rel=1e-3)
     assert fitted.spread == pytest.approx(scores.std(), rel=1e-3)
     assert fitted.axes is None
+    assert fitted.whitening is None
     np.testing.assert_allclose(described.scores, scores, atol=1e-3)
     np.testing.assert_allclose(described.weights, weights, atol=2e-3)
     np.testing.assert_allclose(described.embeddings, embeddings, atol=2e-3)
@@ -70,6 +85,11 @@ def test_the_default_method_with_normals() -> None:
     np.testing.assert_allclose(described.weights, weights, atol=1e-5)
     residual = bags.patches.astype(np.float64) - bank[index].reshape(bags.patches.shape)
     pooled = np.einsum("im,imd->id", weights, residual) - residual.mean(axis=1)
+    quiet = described.scores <= np.quantile(described.scores, ORDINARY_SHARE)
+    whitening = inverse_root(np.cov(residual[quiet].T, bias=True))
+    assert fitted.whitening is not None
+    np.testing.assert_allclose(fitted.whitening, whitening, atol=1e-3)
+    pooled = pooled @ whitening
     pooled *= np.linalg.norm(pooled, axis=1, keepdims=True) ** (RESIDUAL_POWER - 1)
     assert fitted.spread == pytest.approx(described.scores.std(), rel=1e-5)
     found = extents(described.scores, (6, 5), fitted.spread)
@@ -93,6 +113,50 @@ def test_every_patch_alike() -> None:
     )
     np.testing.assert_array_equal(fitted.describe(bags).embeddings, described.embeddings)
     assert not described.scores.any()
+    assert fitted.whitening is fitted.axes is fitted.reference is None
+
+
+# ---- what is settled by the set ----
+
+
+@pytest.mark.parametrize("with_normals", [False, True])
+def test_the_first_images_of_the_order_are_measured(
+    monkeypatch: pytest.MonkeyPatch, with_normals: bool
+) -> None:
+    monkeypatch.setattr(describe, "ORDINARY_IMAGES", 7)
+    bags, method = flawed_bags(), Method(n_peers=9)
+    reference: NormalReference | PeerReference
+    if with_normals:
+        reference = NormalReference.from_bags(normal_bags())
+        comparison = reference.compare(bags)
+    else:
+        comparison, reference = compare_with_peers(
+            bags, n_peers=9, nearest_share=method.nearest_share
+        )
+    order = np.random.default_rng(6).permutation(len(bags))
+    settled = settle(method, reference, bags, comparison, order)
+    scores = comparison.scores
+    measured = residual_whitening(bags, scores, comparison.expected, order[:7])
+    np.testing.assert_array_equal(settled.whitening, measured)
+    assert not np.array_equal(
+        measured, residual_whitening(bags, scores, comparison.expected, order)
+    )
+    assert settled.spread == pytest.approx(scores.std(), rel=1e-5)
+    assert settled.temperature == method.temperature_for(
+        normals=with_normals, spread=settled.spread
+    )
+    assert (settled.method, settled.reference, settled.axes) == (method, reference, None)
+    average = settle(Method(pooling="average"), reference, bags, comparison, order)
+    assert average.whitening is None
+    # So it is in a fit, in an order that the seed decides.
+    normals = normal_bags() if with_normals else None
+    order = np.random.default_rng(0).permutation(len(bags))
+    fitted, _, _ = fit_describer(bags, normals, method, random_state=0)
+    np.testing.assert_array_equal(
+        fitted.whitening, settle(method, reference, bags, comparison, order).whitening
+    )
+    other, _, _ = fit_describer(bags, normals, method, random_state=1)
+    assert not np.array_equal(other.whitening, fitted.whitening)
 
 
 # ---- what it is for ----
@@ -181,6 +245,7 @@ def test_the_same_bags_are_described_as_they_were(method: Method) -> None:
     np.testing.assert_array_equal(again.scores, described.scores)
     np.testing.assert_array_equal(again.weights, described.weights)
     np.testing.assert_array_equal(again.embeddings, described.embeddings)
+    assert (fitted.whitening is None) == (method.pooling == "average")
     one = fitted.describe(bags.take([4]))
     np.testing.assert_allclose(one.embeddings, described.embeddings[4:5], atol=1e-5)
 

@@ -368,7 +368,7 @@ class TestConnection:
 def a_describer(known: Bags, **method: Any) -> Any:
     from flawsort.describe import Describer
 
-    return Describer(Method(**method), NormalReference.from_bags(known, exact=True), 0.5, 0.2, None)
+    return Describer(Method(**method), NormalReference.from_bags(known, exact=True), 0.5, 0.2)
 
 
 class TestSetting:

@@ -327,7 +327,7 @@ class TestAbandoned:
 
 
 def a_describer(known: Bags, **method: Any) -> Describer:
-    return Describer(Method(**method), NormalReference.from_bags(known, exact=True), 0.5, 0.2, None)
+    return Describer(Method(**method), NormalReference.from_bags(known, exact=True), 0.5, 0.2)
 
 
 class TestSetting:
@@ -347,6 +347,7 @@ class TestSetting:
                 PeerReference(known.patches, 0.2, engine=CpuEngine("int8")),
             )
         )
+        whitening = np.eye(known.dim, dtype=np.float32)
         settings = [
             run_setting({}, describer, batches),
             run_setting({"backbone": "x"}, describer, batches),
@@ -354,6 +355,9 @@ class TestSetting:
             run_setting({}, a_describer(known, pooling="average"), batches),
             run_setting({}, dataclasses.replace(describer, temperature=0.6), batches),
             run_setting({}, dataclasses.replace(describer, spread=0.3), batches),
+            run_setting({}, dataclasses.replace(describer, whitening=whitening), batches),
+            run_setting({}, dataclasses.replace(describer, whitening=2 * whitening), batches),
+            run_setting({}, dataclasses.replace(peers, whitening=whitening), batches),
             run_setting({}, dataclasses.replace(describer, reference=None), batches),
             run_setting({}, describer, [a_batch(4)[0]]),
             run_setting({}, describer, batches, "GPU"),
@@ -366,6 +370,17 @@ class TestSetting:
         batches = [a_batch()[0]]
         one, other = (run_setting({}, a_describer(self.KNOWN), batches) for _ in range(2))
         assert one == other
+        white, again = (
+            run_setting(
+                {},
+                dataclasses.replace(
+                    a_describer(self.KNOWN), whitening=np.eye(self.KNOWN.dim, dtype=np.float32)
+                ),
+                batches,
+            )
+            for _ in range(2)
+        )
+        assert white == again
 
 
 def check_columns(table: dict[str, Any], batch: Batch, part: Part) -> None:

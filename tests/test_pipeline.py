@@ -268,6 +268,8 @@ class TestCopies:
         assert second.describer_.temperature == first.describer_.temperature
         assert second.describer_.spread == first.describer_.spread
         assert second.describer_.axes == first.describer_.axes
+        assert (first.describer_.whitening is None) == (method == "paper")
+        assert np.array_equal(second.describer_.whitening, first.describer_.whitening)
         assert second.scored_ == first.scored_
         assert len(second.labels_) == len(second.linkage_) + 1 == 22
         originals = second.labels_[2:16]

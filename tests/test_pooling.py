@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 from bags import Array, unit_vectors
 from flawsort import pooling
 from flawsort.pooling import (
     BACKGROUND_PATCHES,
     CHOSEN_SHARE,
+    ORDINARY_SHARE,
     RESIDUAL_POWER,
+    SHRINKAGE,
     average_pooling,
     keep_heaviest,
     residual_pooling,
+    residual_whitening,
 )
 from flawsort.records import Bags
 from flawsort.weights import soft_weights
@@ -72,18 +77,31 @@ def test_only_the_heaviest_eighth_is_kept(n_patches: int, count: int) -> None:
 # ---- residuals ----
 
 
-def naive_residual(bags: Bags, weights: Array, expected: Array) -> Array:
+def inside_of(bags: Bags, image: int) -> list[int]:
+    """The valid patches of an image."""
+    every = range(bags.n_patches)
+    return [m for m in every if bags.valid is None or bags.valid[image, m]]
+
+
+def background_of(bags: Bags, image: int) -> list[int]:
+    """Evenly from the first valid patch to the last, in count - 1 steps."""
+    inside = inside_of(bags, image)
+    count = min(BACKGROUND_PATCHES, bags.n_patches)
+    return [inside[round(j * (len(inside) - 1) / max(count - 1, 1))] for j in range(count)]
+
+
+def naive_residual(
+    bags: Bags, weights: Array, expected: Array, whitening: Array | None = None
+) -> Array:
     """expected: (n_images, n_patches, dim), what is expected in place of every patch."""
     pooled = []
     for i in range(len(bags)):
         residual = bags.patches[i].astype(np.float64) - expected[i]
         flaw = sum(float(weights[i, m]) * residual[m] for m in range(bags.n_patches))
-        inside = range(bags.n_patches) if bags.valid is None else np.flatnonzero(bags.valid[i])
-        count = min(BACKGROUND_PATCHES, bags.n_patches)
-        # Evenly from the first to the last; count - 1 steps.
-        steps = [j * (len(inside) - 1) / max(count - 1, 1) for j in range(count)]
-        background = np.mean([residual[inside[round(step)]] for step in steps], axis=0)
+        background = np.mean([residual[m] for m in background_of(bags, i)], axis=0)
         vector = flaw - background
+        if whitening is not None:
+            vector = np.array([float(column @ vector) for column in whitening.T.astype(float)])
         length = math.sqrt(float(vector @ vector))
         pooled.append(vector / length * length**RESIDUAL_POWER)
     return np.array(pooled)
@@ -147,3 +165,208 @@ def test_what_all_patches_have_in_common_is_taken_off() -> None:
     )
     # A power of a rounding error.
     np.testing.assert_allclose(pooled, 0, atol=1e-6**RESIDUAL_POWER)
+
+
+# ---- whitened residuals ----
+
+
+def test_residuals_are_whitened_before_their_length_counts() -> None:
+    bags, normal = Bags(unit_vectors(5, 40, 4), (5, 8)), unit_vectors(5, 40, 4, seed=8)
+    weights = keep_heaviest(made_weights(5, 40))
+    # Not symmetric, so that the side it is multiplied from tells.
+    whitening = np.random.default_rng(2).standard_normal((4, 4))
+    before = whitening.copy()
+    pooled = residual_pooling(bags, weights, lookup(normal), whitening=whitening)
+    assert pooled.dtype == np.float32
+    np.testing.assert_allclose(pooled, naive_residual(bags, weights, normal, whitening), atol=1e-5)
+    np.testing.assert_array_equal(whitening, before)
+    plain = residual_pooling(bags, weights, lookup(normal))
+    lengths = np.linalg.norm(plain, axis=1)
+    # Twice as long before the power, not after it.
+    twice = residual_pooling(bags, weights, lookup(normal), whitening=2 * np.eye(4))
+    np.testing.assert_allclose(
+        np.linalg.norm(twice, axis=1), 2**RESIDUAL_POWER * lengths, rtol=1e-5
+    )
+    same = residual_pooling(bags, weights, lookup(normal), whitening=np.eye(4))
+    np.testing.assert_allclose(same, plain, atol=1e-6)
+
+
+def lookup(normal: Array) -> Callable[[Array, Array], Array]:
+    """normal: (n_images, n_patches, dim), what is expected in place of every patch."""
+    return lambda images, chosen: np.take_along_axis(normal[images], chosen[..., None], axis=1)
+
+
+def lively_bags(
+    n_images: int, n_patches: int, dim: int, *, masked: bool = False
+) -> tuple[Bags, Array, Array]:
+    """Bags, what is expected in place of their patches, and scores. The patches differ from it in
+    some directions far more than in others, and by some amount in common."""
+    rng = np.random.default_rng(7)
+    valid = rng.random((n_images, n_patches)) > 0.4 if masked else None
+    normal = unit_vectors(n_images, n_patches, dim, seed=8)
+    mixed = rng.standard_normal((dim, dim)) * np.geomspace(3, 0.05, dim)
+    patches = normal + rng.standard_normal(normal.shape) @ mixed.T / 10 + 0.2
+    scores = rng.random((n_images, n_patches)).astype(np.float32)
+    return Bags(patches.astype(np.float16), (1, n_patches), valid), normal, scores
+
+
+def naive_ordinary(bags: Bags, scores: Array, normal: Array, rows: list[int]) -> Array:
+    """(n_ordinary, dim): the residuals to measure, one by one."""
+    heard = sorted(float(scores[i, m]) for i in rows for m in inside_of(bags, i))
+    at = ORDINARY_SHARE * (len(heard) - 1)
+    low, high = heard[math.floor(at)], heard[math.ceil(at)]
+    loudest = low + (at - math.floor(at)) * (high - low)
+    return np.array(
+        [
+            bags.patches[i, m].astype(np.float64) - normal[i, m]
+            for i in rows
+            for m in background_of(bags, i)
+            if scores[i, m] <= loudest
+        ]
+    )
+
+
+def naive_whitening(bags: Bags, scores: Array, normal: Array, rows: list[int]) -> Array:
+    covariance = np.cov(naive_ordinary(bags, scores, normal, rows).T, bias=True)
+    usual = np.trace(covariance) / bags.dim
+    shrunk = (covariance + SHRINKAGE * usual * np.eye(bags.dim)) / (1 + SHRINKAGE)
+    return np.asarray(scipy.linalg.inv(scipy.linalg.sqrtm(shrunk / usual)))
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 64])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("n_patches", [20, 150])
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5, 6, 7], [6, 1, 4, 0]])
+def test_whitening(
+    monkeypatch: pytest.MonkeyPatch, rows: list[int], n_patches: int, masked: bool, at_once: int
+) -> None:
+    monkeypatch.setattr(pooling, "IMAGES_AT_ONCE", at_once)
+    bags, normal, scores = lively_bags(8, n_patches, 5, masked=masked)
+    asked: list[tuple[Array, Array]] = []
+
+    def expected(images: Array, chosen: Array) -> Array:
+        asked.append((images, chosen))
+        return lookup(normal)(images, chosen)
+
+    before = bags.patches.copy(), scores.copy(), normal.copy()
+    whitening = residual_whitening(bags, scores, expected, np.array(rows))
+    assert whitening.dtype == np.float32
+    np.testing.assert_allclose(
+        whitening, naive_whitening(bags, scores, normal, rows), rtol=1e-4, atol=1e-5
+    )
+    for now, then in zip((bags.patches, scores, normal), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+    assert max(len(images) for images, _ in asked) <= at_once
+    assert np.concatenate([images for images, _ in asked]).tolist() == rows
+    places = [place.tolist() for _, chosen in asked for place in chosen]
+    assert places == [background_of(bags, row) for row in rows]
+
+
+def test_more_images_are_measured_than_are_asked_for_at_once() -> None:
+    n_images = pooling.IMAGES_AT_ONCE + 7
+    bags, normal, scores = lively_bags(n_images, 9, 4)
+    rows = np.random.default_rng(1).permutation(n_images)
+    whitening = residual_whitening(bags, scores, lookup(normal), rows)
+    expected = naive_whitening(bags, scores, normal, rows.tolist())
+    np.testing.assert_allclose(whitening, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        whitening,
+        residual_whitening(bags, scores, lookup(normal), np.arange(n_images)),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("dim", [1, 2, 6, 40])
+def test_whitening_is_symmetric_and_keeps_an_average_direction_s_length(dim: int) -> None:
+    bags, normal, scores = lively_bags(3, 30, dim)  # of 40 dimensions, more than it has residuals
+    whitening = residual_whitening(bags, scores, lookup(normal), np.arange(3)).astype(np.float64)
+    np.testing.assert_allclose(whitening, whitening.T, atol=1e-6)
+    gains = np.linalg.eigvalsh(whitening)
+    assert gains.min() > 0
+    # gain ** -2 = (variance + SHRINKAGE * mean) / ((1 + SHRINKAGE) * mean), whose mean is 1.
+    assert np.mean(gains**-2) == pytest.approx(1, rel=1e-4)
+    # What has no variance at all gains no more than this.
+    assert gains.max() <= math.sqrt((1 + SHRINKAGE) / SHRINKAGE) * (1 + 1e-5)
+
+
+def test_directions_count_the_less_the_more_ordinary_patches_differ_in_them() -> None:
+    sides = np.array([1.0, 0.5, 0.25, 0.0])
+    # Every corner of a box as often as every other: no direction goes with another.
+    corners = np.array([[(m >> d & 1) * 2 - 1 for d in range(4)] for m in range(16)]) * sides
+    bags = Bags(np.tile(corners, (2, 1, 1)).astype(np.float16), (4, 4))
+    flat = np.zeros((2, 16), np.float32)
+    whitening = residual_whitening(bags, flat, lookup(np.zeros((2, 16, 4))), np.arange(2))
+    usual = np.mean(sides**2)
+    gains = np.sqrt((1 + SHRINKAGE) * usual / (sides**2 + SHRINKAGE * usual))
+    np.testing.assert_allclose(whitening, np.diag(gains), atol=1e-6)
+    assert (np.diff(gains) > 0).all()
+
+
+def test_turned_residuals_have_a_turned_whitening() -> None:
+    bags, normal, scores = lively_bags(4, 30, 5)
+    patches = bags.patches.astype(np.float64)
+    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((5, 5)))[0]
+    straight, turned = (
+        residual_whitening(
+            Bags((patches @ one).astype(np.float32), bags.grid),
+            scores,
+            lookup(normal @ one),
+            np.arange(4),
+        )
+        for one in (np.eye(5), turn)
+    )
+    np.testing.assert_allclose(turned, turn.T @ straight @ turn, atol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [0.01, 50.0])
+def test_the_unit_of_residuals_and_of_scores_does_not_matter(factor: float) -> None:
+    bags, normal, scores = lively_bags(4, 30, 5)
+    patches = bags.patches.astype(np.float32)
+    larger = Bags(np.float32(factor) * patches, bags.grid)
+    np.testing.assert_allclose(
+        residual_whitening(larger, scores * 3 - 1, lookup(factor * normal), np.arange(4)),
+        residual_whitening(Bags(patches, bags.grid), scores, lookup(normal), np.arange(4)),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.25])
+def test_nothing_is_whitened_where_all_residuals_are_alike(shift: float) -> None:
+    bags = Bags(unit_vectors(3, 12, 5), (3, 4))
+    scores = np.random.default_rng(0).random((3, 12))
+    whitening = residual_whitening(bags, scores, lookup(bags.patches - shift), np.arange(3))
+    np.testing.assert_array_equal(whitening, np.eye(5, dtype=np.float32))
+    assert whitening.dtype == np.float32
+
+
+def test_loud_patches_are_not_measured() -> None:
+    bags, normal, scores = lively_bags(4, 30, 5)
+    rows = np.arange(4)
+    loud = scores > np.quantile(scores, ORDINARY_SHARE)
+    assert loud.any()
+    before = residual_whitening(bags, scores, lookup(normal), rows)
+    patches = bags.patches.copy()
+    patches[loud] += np.float16(50) * unit_vectors(*patches[loud].shape, dtype=np.float16)
+    louder = np.where(loud, scores + 9, scores)
+    flawed = Bags(patches, bags.grid)
+    np.testing.assert_array_equal(residual_whitening(flawed, louder, lookup(normal), rows), before)
+    # They would tell, if they were.
+    silent = np.zeros_like(scores)
+    assert not np.allclose(residual_whitening(flawed, silent, lookup(normal), rows), before)
+
+
+def test_patches_that_do_not_count_and_images_not_asked_for_have_no_say() -> None:
+    bags, normal, scores = lively_bags(6, 30, 5, masked=True)
+    assert bags.valid is not None
+    rows = np.array([4, 0, 3])
+    before = residual_whitening(bags, scores, lookup(normal), rows)
+    out = ~bags.valid
+    out[[1, 2, 5]] = True
+    patches = bags.patches.copy()
+    patches[out] = 77
+    for score in (-9.0, 9.0):
+        other = np.where(out, np.float32(score), scores)
+        changed = Bags(patches, bags.grid, bags.valid)
+        found = residual_whitening(changed, other, lookup(normal), rows)
+        np.testing.assert_array_equal(found, before)

@@ -38,6 +38,7 @@ from plates import (
 FILES = {
     "embeddings.npy", "images.csv", "images.parquet", "layout.npy", "linkage.npy", "manifest.json",
     "reference.npy", "report.html", "scores.npy", "thumbnails.bin", "thumbnails.npy", "weights.npy",
+    "whitening.npy",
 }  # fmt: skip
 # All but the quarter at the top left.
 INSIDE = np.kron(np.array([[0, 255], [255, 255]], np.uint8), np.ones((32, 32), np.uint8))
@@ -162,6 +163,27 @@ class TestRoundTrip:
         for name in ("method", "temperature", "spread", "axes"):
             assert getattr(model.describer_, name) == getattr(fitted.describer_, name)
         assert model.describer_.axes is not None
+        whitening = fitted.describer_.whitening
+        assert whitening is not None
+        assert model.describer_.whitening is not None
+        assert model.describer_.whitening.dtype == np.float32
+        assert model.describer_.whitening.shape == (fitted.n_dims_, fitted.n_dims_)
+        assert model.describer_.whitening.tobytes() == whitening.tobytes()
+        assert np.load(saved / "whitening.npy").tobytes() == whitening.tobytes()
+        images, found = fitted.assign([plate("dent", 60), plate("good", 61)])[:2]
+        again = model.assign([plate("dent", 60), plate("good", 61)])
+        assert again[0].names == images.names
+        assert np.array_equal(again[1].novelty, found.novelty)
+
+    @pytest.mark.parametrize("weights", ["auto", "uniform"])
+    def test_averages_have_no_whitening(self, plates: Path, tmp_path: Path, weights: str) -> None:
+        method = Method(weights=weights, pooling="average")
+        model = AnomalyClusterer(**settings(n_clusters=2, method=method)).fit(plates / "parts")
+        model.save(tmp_path / "run")
+        absent = {"whitening.npy", *(["reference.npy"] if weights == "uniform" else [])}
+        assert contents(tmp_path / "run").keys() == FILES - absent
+        assert open_(tmp_path / "run").whitening is None
+        assert AnomalyClusterer.load(tmp_path / "run").describer_.whitening is None
 
     @pytest.mark.parametrize("way", ["normals", "peers"])
     def test_a_loaded_model_computes_where_it_is_told(
@@ -284,9 +306,10 @@ class TestRoundTrip:
         assert open_(saved).lists is None
         assert open_(saved).mask is None
 
-    def test_lists_and_mask_are_not_needed(self, run: Run) -> None:
-        fields = {name: value for name, value in vars(run).items() if name not in ("lists", "mask")}
-        assert (Run(**fields).lists, Run(**fields).mask) == (None, None)
+    def test_lists_whitening_and_mask_are_not_needed(self, run: Run) -> None:
+        left_out = ("lists", "whitening", "mask")
+        bare = Run(**{name: value for name, value in vars(run).items() if name not in left_out})
+        assert (bare.lists, bare.whitening, bare.mask) == (None, None, None)
 
     def test_a_backbone_file_is_found_from_any_folder_and_verified(
         self, plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -377,7 +400,9 @@ class TestDamage:
         with pytest.raises(RunError, match=f"is damaged: {name} is missing"):
             AnomalyClusterer.load(tmp_path / "run")
 
-    @pytest.mark.parametrize("name", ["scores.npy", "images.parquet", "reference.npy"])
+    @pytest.mark.parametrize(
+        "name", ["scores.npy", "images.parquet", "reference.npy", "whitening.npy"]
+    )
     def test_a_missing_file(self, copy: Path, name: str) -> None:
         (copy / name).unlink()
         with pytest.raises(RunError, match=f"The run '.*' is damaged: {name} is missing"):

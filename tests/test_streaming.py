@@ -28,6 +28,7 @@ from flawsort.files import array_images, find_images
 from flawsort.inputs import distinct_rows
 from flawsort.intake import Intake
 from flawsort.partfiles import Batch, Part
+from flawsort.pooling import residual_whitening
 from flawsort.records import Bags, ImageSet, SetAside
 from flawsort.references import NormalReference, PeerReference, compare_with_peers
 from flawsort.streaming import LocalWorkers, Streamed, describe_batch, fit_streamed
@@ -38,6 +39,7 @@ BLANK = np.zeros((1, 1), np.uint8)
 KINDS_OF_BAGS = [kind for kind in (1, 2, 3, 0) for _ in range(7)]
 N = len(KINDS_OF_BAGS)
 PEERS = Method(n_peers=9)
+TURN = np.eye(12, k=1, dtype=np.float32)  # a whitening that tells
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +108,8 @@ def assert_same(one: Streamed, other: Streamed) -> None:
     assert one.describer.temperature == other.describer.temperature
     assert one.describer.spread == other.describer.spread
     assert one.describer.axes == other.describer.axes
+    assert one.describer.whitening is not None
+    np.testing.assert_array_equal(one.describer.whitening, other.describer.whitening)
 
 
 # ---- the same as in memory ----
@@ -165,6 +169,10 @@ def check_described(found: Streamed, describer: Describer, described: Any) -> No
     assert found.describer.temperature == pytest.approx(describer.temperature, rel=1e-6)
     assert found.describer.method == describer.method
     assert found.describer.spread == pytest.approx(describer.spread, rel=1e-6)
+    assert (found.describer.whitening is None) == (describer.method.pooling == "average")
+    assert (found.describer.whitening is None) == (describer.whitening is None)
+    if found.describer.whitening is not None:
+        np.testing.assert_allclose(found.describer.whitening, describer.whitening, atol=1e-5)
     assert (found.describer.axes is None) == (describer.axes is None)
     if describer.axes is not None and found.describer.axes is not None:
         for name in ("centres", "scales"):
@@ -209,16 +217,23 @@ def test_the_size_of_the_whole_set_says_how_many_peers(monkeypatch: pytest.Monke
     assert "a sample of 7 of them" in Shelf().stream(Method()).how
 
 
-def test_the_temperature_is_measured_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temperature_and_whitening_are_measured_on_a_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 11)
     shelf = Shelf(masked=True)
     assert shelf.bags.valid is not None
     found = shelf.stream(random_state=4)
     sample = np.random.default_rng(4).permutation(N)[:11]
     np.testing.assert_array_equal(found.sample, np.sort(sample))
-    scores = compare_with_peers(shelf.bags, n_peers=9, nearest_share=0.2, random_state=4)[0].scores
+    comparison, _ = compare_with_peers(shelf.bags, n_peers=9, nearest_share=0.2, random_state=4)
+    scores = comparison.scores
     spread = score_spread(scores[sample], shelf.bags.valid[sample])
     assert found.describer.temperature == pytest.approx(0.3 * spread, rel=1e-6)
+    whitening = residual_whitening(shelf.bags, scores, comparison.expected, sample)
+    np.testing.assert_allclose(found.describer.whitening, whitening, atol=1e-5)
+    every = residual_whitening(shelf.bags, scores, comparison.expected, np.arange(N))
+    assert not np.allclose(every, whitening, atol=1e-3)
     np.testing.assert_allclose(found.described.scores, scores, rtol=1e-3)
     assert len(shelf.calls[0]) == 11
     assert shelf.calls[1:] == [list(range(N))[start : start + 5] for start in range(0, N, 5)]
@@ -359,13 +374,14 @@ def test_a_file_that_goes_away_on_the_way(method: Method) -> None:
 
 def test_a_batch_keeps_what_an_image_comes_to() -> None:
     shelf = Shelf(bad=[2], masked=True)
-    describer = Describer(PEERS, PeerReference(shelf.bags.patches[[4, 1, 9]], 0.5), 0.1, 0.2, None)
+    describer = Describer(PEERS, PeerReference(shelf.bags.patches[[4, 1, 9]], 0.5), 0.1, 0.2, TURN)
     batch = Batch(shelf.images.take(range(5)), np.array([-1, 1, 5, -1, 0]))
     part = describe_batch(batch, shelf.embed, describer)
     rows = [0, 1, 3, 4]
     assert part.digests == tuple(shelf.images.digests[row] for row in rows)
     described = describer.describe(shelf.bags.take(rows), own=np.array([-1, 1, -1, 0]))
     np.testing.assert_array_equal(part.vectors, described.embeddings)
+    assert not part.vectors[:, 0].any()  # whitened
     np.testing.assert_array_equal(part.scores, described.scores.astype(np.float16))
     np.testing.assert_array_equal(part.weights, described.weights.astype(np.float16))
     assert shelf.bags.valid is not None
@@ -380,7 +396,7 @@ def test_a_batch_keeps_what_an_image_comes_to() -> None:
 
 def test_a_batch_of_bad_files_says_why() -> None:
     shelf = Shelf(bad=range(5))
-    describer = Describer(PEERS, PeerReference(shelf.bags.patches[:3], 0.5), 0.1, 0.2, None)
+    describer = Describer(PEERS, PeerReference(shelf.bags.patches[:3], 0.5), 0.1, 0.2, TURN)
     part = describe_batch(
         Batch(shelf.images.take(range(5)), np.full(5, -1)), shelf.embed, describer
     )
@@ -557,6 +573,10 @@ def check_alike(streamed: AnomalyClusterer, held: AnomalyClusterer) -> None:
         assert sorted(streamed.normals_.names) == sorted(held.normals_.names)
     for name in ("grid_", "images_", "warnings_", "scored_", "n_clusters_"):
         assert getattr(streamed, name) == getattr(held, name), name
+    white, also = streamed.describer_.whitening, held.describer_.whitening
+    assert (white is None) == (also is None)
+    if white is not None and also is not None:
+        np.testing.assert_allclose(white, also, atol=1e-5)
     assert streamed.backbone_ == held.backbone_
     assert streamed.n_dims_ == held.n_dims_
 
@@ -639,6 +659,8 @@ def test_a_streamed_run_sorts_new_images(plates: Path, tmp_path: Path, normal: b
     np.testing.assert_array_equal(found[1].labels, expected[1].labels)
     np.testing.assert_allclose(found[2], expected[2], atol=1e-6)
     np.testing.assert_array_equal(loaded.scores_, model.scores_)
+    assert loaded.describer_.whitening is not None
+    np.testing.assert_array_equal(loaded.describer_.whitening, model.describer_.whitening)
     assert loaded.scores_.dtype == np.float16
 
 

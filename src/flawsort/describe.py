@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from flawsort.engines import Engine
 from flawsort.extent import ExtentAxes, extents
 from flawsort.nearest import search_flop
-from flawsort.pooling import average_pooling, keep_heaviest, residual_pooling
+from flawsort.pooling import (
+    ORDINARY_IMAGES,
+    average_pooling,
+    keep_heaviest,
+    residual_pooling,
+    residual_whitening,
+)
 from flawsort.presets import Method
 from flawsort.records import Bags, Ints, Progress
 from flawsort.references import Comparison, NormalReference, PeerReference, compare_with_peers
@@ -37,15 +43,16 @@ class Describer:
     """All that it takes to describe new bags as those of a fitted set were.
 
     reference: None where every patch counts the same. temperature: in the units of the scores.
-    spread: the standard deviation of the set's scores. axes: how the extent of what is unusual
-    joins the embedding, or None where it does not.
+    spread: the standard deviation of the set's scores. whitening: (dim, dim), of residuals, and
+    axes: how the extent of what is unusual joins the embedding; None where patches are averaged.
     """
 
     method: Method
     reference: Reference | None
     temperature: float
     spread: float
-    axes: ExtentAxes | None
+    whitening: NDArray[np.float32] | None = None
+    axes: ExtentAxes | None = None
 
     def describe(
         self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
@@ -54,10 +61,22 @@ class Describer:
         if self.reference is None:
             return _describe_uniformly(bags)
         comparison = self.reference.compare(bags, own=own, progress=progress)
-        weights, pooled = _pool(bags, comparison, self.method, self.temperature, progress)
+        weights, pooled = self.pool(bags, comparison, progress)
         if self.axes is not None:
             pooled = self.axes.append(pooled, self.extents(comparison.scores, bags))
         return Described(comparison.scores, weights, pooled)
+
+    def pool(
+        self, bags: Bags, comparison: Comparison, progress: Progress | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Weights (n_images, n_patches) and pooled patches (n_images, dim)."""
+        weights = soft_weights(comparison.scores, self.temperature, bags.valid)
+        if self.method.pooling == "average":
+            return weights, average_pooling(bags.patches, weights)
+        weights = keep_heaviest(weights)
+        return weights, residual_pooling(
+            bags, weights, comparison.expected, whitening=self.whitening, progress=progress
+        )
 
     def extents(self, scores: NDArray[np.float32], bags: Bags) -> NDArray[np.float64]:
         """See flawsort.extent. scores: (n_images, n_patches), of these bags."""
@@ -95,7 +114,7 @@ def fit_describer(
     engine: where patches are compared; None for the CPU in float32.
     """
     if method.weights == "uniform":
-        return Describer(method, None, 1.0, 1.0, None), _describe_uniformly(bags), EVERY_PATCH_ALIKE
+        return Describer(method, None, 1.0, 1.0), _describe_uniformly(bags), EVERY_PATCH_ALIKE
     reference: Reference
     if normals is not None:
         reference = NormalReference.from_bags(
@@ -111,12 +130,26 @@ def fit_describer(
             random_state=random_state,
             progress=progress,
         )
-    spread = score_spread(comparison.scores, bags.valid)
-    temperature = method.temperature_for(normals=normals is not None, spread=spread)
-    weights, pooled = _pool(bags, comparison, method, temperature, progress)
-    bare = Describer(method, reference, temperature, spread, None)
+    order = np.random.default_rng(random_state).permutation(len(bags))
+    bare = settle(method, reference, bags, comparison, order)
+    weights, pooled = bare.pool(bags, comparison, progress)
     fitted, joined = join_extents(bare, pooled, bare.extents(comparison.scores, bags))
     return fitted, Described(comparison.scores, weights, joined), comparison.how
+
+
+def settle(
+    method: Method, reference: Reference, bags: Bags, comparison: Comparison, order: Ints
+) -> Describer:
+    """What images are described with besides the reference, by bags that were compared with it:
+    the temperature and the whitening. order: of the bags, of which the first are measured."""
+    spread = score_spread(comparison.scores, bags.valid)
+    normals = isinstance(reference, NormalReference)
+    temperature = method.temperature_for(normals=normals, spread=spread)
+    whitening = None
+    if method.pooling == "residual":
+        rows = order[:ORDINARY_IMAGES]
+        whitening = residual_whitening(bags, comparison.scores, comparison.expected, rows)
+    return Describer(method, reference, temperature, spread, whitening)
 
 
 def join_extents(
@@ -128,21 +161,6 @@ def join_extents(
         return bare, pooled
     axes = ExtentAxes.fit(pooled, found)
     return replace(bare, axes=axes), axes.append(pooled, found)
-
-
-def _pool(
-    bags: Bags,
-    comparison: Comparison,
-    method: Method,
-    temperature: float,
-    progress: Progress | None,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Weights (n_images, n_patches) and pooled patches (n_images, dim)."""
-    weights = soft_weights(comparison.scores, temperature, bags.valid)
-    if method.pooling == "average":
-        return weights, average_pooling(bags.patches, weights)
-    weights = keep_heaviest(weights)
-    return weights, residual_pooling(bags, weights, comparison.expected, progress=progress)
 
 
 def _describe_uniformly(bags: Bags) -> Described:

@@ -174,6 +174,8 @@ def run_setting(
     elif isinstance(reference, PeerReference):
         kind = "peers"
         content.update(_bytes(reference.peers))
+    if describer.whitening is not None:
+        content.update(_bytes(describer.whitening))
     if reference is not None and engine is None:
         engine = reference.engine.name
     images = "".join(digest for batch in batches for digest in batch.images.digests)

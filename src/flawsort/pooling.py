@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.records import Bags, Bools, Floats, Ints, Progress
+from flawsort.references import Expected
 
 # Residual pooling looks at the heaviest eighth of an image's patches: the soft top-k weights of
 # the paper's appendix. A flaw covers less than that, and with a soft temperature the many other
@@ -19,6 +18,12 @@ BACKGROUND_PATCHES = 64
 # A residual's length says how strong a flaw is, its direction of which kind. The length to the
 # power 1/2 keeps weak flaws near normal images without letting strength outweigh kind.
 RESIDUAL_POWER = 0.5
+# Ordinary patches differ from what is expected too, in some directions more than in others. How,
+# is measured on the background patches of so many images, those with scores of the lower half.
+ORDINARY_IMAGES = 256
+ORDINARY_SHARE = 0.5
+# Each direction counts as if the mean of all were added to how much they differ in it.
+SHRINKAGE = 1.0
 # Expected patches are asked for so many images at a time, which bounds the memory.
 IMAGES_AT_ONCE = 64
 
@@ -47,16 +52,18 @@ def keep_heaviest(weights: Floats) -> NDArray[np.float32]:
 def residual_pooling(
     bags: Bags,
     weights: Floats,
-    expected: Callable[[Ints, Ints], NDArray[np.float32]],
+    expected: Expected,
     *,
+    whitening: Floats | None = None,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """The weighted average of what sets patches apart from what was expected in their place.
 
     weights: (n_images, n_patches), as `keep_heaviest` gives them. expected: for images (n_some,)
     and chosen patches of theirs (n_some, n_chosen), what the reference shows there, (n_some,
-    n_chosen, dim). Returns (n_images, dim): the pooled residual less the image's background
-    residual, scaled to its length to the power RESIDUAL_POWER.
+    n_chosen, dim). whitening: (dim, dim), see `residual_whitening`. Returns (n_images, dim): the
+    pooled residual less the image's background residual, whitened, and scaled to its length to
+    the power RESIDUAL_POWER.
     """
     chosen = _heaviest(weights)
     both = np.concatenate([chosen, _background(bags.valid, *weights.shape)], axis=1)
@@ -69,9 +76,47 @@ def residual_pooling(
             pooled[image] = flaw - residual[chosen.shape[1] :].mean(axis=0)
         if progress:
             progress("comparing", len(images) + start, len(bags))
+    if whitening is not None:
+        pooled = pooled @ np.asarray(whitening, np.float32)
     length = np.linalg.norm(pooled, axis=1, keepdims=True)
     pooled *= np.maximum(length, 1e-12) ** (RESIDUAL_POWER - 1.0)
     return pooled
+
+
+def residual_whitening(
+    bags: Bags, scores: Floats, expected: Expected, rows: Ints
+) -> NDArray[np.float32]:
+    """(dim, dim): what residuals are multiplied by, so that a direction counts the less the more
+    ordinary patches differ in it.
+
+    It is the inverse square root of the covariance of their residuals, shrunk towards a multiple
+    of the identity. scores: (n_images, n_patches). rows: (n_some,), the images to measure it on.
+    """
+    places = _background(bags.valid, *scores.shape)[rows]
+    seen = scores[rows] if bags.valid is None else scores[rows][bags.valid[rows]]
+    loudest = np.quantile(seen, ORDINARY_SHARE)
+    n, total, products = 0, np.zeros(bags.dim), np.zeros((bags.dim, bags.dim))
+    for start in range(0, len(rows), IMAGES_AT_ONCE):
+        images, chosen = (
+            rows[start : start + IMAGES_AT_ONCE],
+            places[start : start + IMAGES_AT_ONCE],
+        )
+        residual = bags.patches[images[:, None], chosen].astype(np.float64)
+        residual -= expected(images, chosen)
+        ordinary = residual[scores[images[:, None], chosen] <= loudest]
+        n += len(ordinary)
+        total += ordinary.sum(axis=0)
+        products += ordinary.T @ ordinary
+    mean = total / max(n, 1)
+    covariance = products / max(n, 1) - np.outer(mean, mean)
+    variances, directions = np.linalg.eigh(covariance)
+    usual = float(variances.clip(min=0).mean())
+    if usual <= 1e-12:  # nothing differs: every direction counts the same
+        return np.eye(bags.dim, dtype=np.float32)
+    # Scaled so that an average direction keeps its length.
+    gains = np.sqrt((1 + SHRINKAGE) * usual / (variances.clip(min=0) + SHRINKAGE * usual))
+    whitening: NDArray[np.float64] = (directions * gains) @ directions.T
+    return whitening.astype(np.float32)
 
 
 def _heaviest(weights: Floats) -> NDArray[np.int64]:

@@ -58,6 +58,7 @@ class Run:
     thumbnails: one JPEG an image; of a large run those of the images that its report shows,
         and empty bytes for the others.
     lists: centres and offsets of the inverted lists that `reference` is sorted by, or None.
+    whitening: (dim, dim), what residuals are multiplied by, or None where there are none.
     mask: the file that was the region of interest, or None.
     """
 
@@ -72,6 +73,7 @@ class Run:
     reference: Floats | None
     thumbnails: tuple[bytes, ...]
     lists: tuple[Floats, Ints] | None = None
+    whitening: Floats | None = None
     mask: bytes | None = None
 
 
@@ -174,6 +176,7 @@ def open_run(folder: str | Path) -> Run:
             if "list-centres.npy" in files
             else None
         ),
+        whitening=_array(folder, manifest, "whitening.npy") if "whitening.npy" in files else None,
         mask=_read(folder, manifest, MASK) if MASK in files else None,
         thumbnails=tuple(bytes(thumbs[a:b]) for a, b in zip(starts, ends, strict=True)),
     )
@@ -282,6 +285,8 @@ def _arrays(run: Run) -> dict[str, NDArray[Any]]:
         arrays["valid"] = run.valid
     if run.lists is not None:
         arrays["list-centres"], arrays["list-offsets"] = run.lists
+    if run.whitening is not None:
+        arrays["whitening"] = run.whitening
     return arrays
 
 

@@ -64,6 +64,7 @@ def make_run(model: AnomalyClusterer) -> Run:
         layout=_layout(model),
         reference=patches,
         lists=lists,
+        whitening=model.describer_.whitening,
         mask=None if mask is None else mask.read_bytes(),
         thumbnails=_thumbnails(model, shown_rows(table)),
     )
@@ -140,6 +141,7 @@ def _rebuild(
         reference,
         fitted["temperature"],
         fitted["spread"],
+        None if run.whitening is None else np.asarray(run.whitening, np.float32),
         None if axes is None else ExtentAxes(tuple(axes["centres"]), tuple(axes["scales"])),
     )
     model.labels_ = np.asarray(run.table["cluster"])

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.describe import EVERY_PATCH_ALIKE, Described, Describer, join_extents
+from flawsort.describe import EVERY_PATCH_ALIKE, Described, Describer, join_extents, settle
 from flawsort.engines import Engine
 from flawsort.errors import InputError, OptionError
 from flawsort.partfiles import Batch, Part, PartFiles, run_setting
@@ -28,7 +28,6 @@ from flawsort.references import (
     pair_flop,
     usual_peers,
 )
-from flawsort.weights import score_spread
 
 # Images in a batch: 22 MB of bags with the default backbone, and queries enough for a search.
 BATCH_IMAGES = 64
@@ -162,7 +161,7 @@ class _Begun:
 def _begin_alike(images: ImageSet, order: Ints, embed: Embed, method: Method) -> _Begun:
     """Nothing is compared: one bag shows the grid."""
     chosen, sample = _first_usable(images, order, embed, 1)
-    describer = Describer(method, None, 1.0, 1.0, None)
+    describer = Describer(method, None, 1.0, 1.0)
     return _Begun(describer, {}, chosen, sample.grid, EVERY_PATCH_ALIKE)
 
 
@@ -175,7 +174,7 @@ def _begin(
     engine: Engine,
     progress: Progress | None,
 ) -> _Begun:
-    """The reference, and the temperature as a sample of the images has it."""
+    """The reference, and temperature and whitening as a sample of the images has them."""
     n_peers = 0 if normals is not None else _n_peers(method, len(images))
     chosen, sample = _first_usable(images, order, embed, max(SAMPLE_IMAGES, n_peers))
     reference: NormalReference | PeerReference
@@ -193,9 +192,7 @@ def _begin(
     looked = reference.compare(
         sample, own=_own(own, [images.digests[row] for row in chosen]), progress=progress
     )
-    spread = score_spread(looked.scores, sample.valid)
-    temperature = method.temperature_for(normals=normals is not None, spread=spread)
-    describer = Describer(method, reference, temperature, spread, None)
+    describer = settle(method, reference, sample, looked, np.arange(len(sample)))
     return _Begun(describer, own, chosen, sample.grid, looked.how)
 
 
