@@ -15,12 +15,13 @@ MAX_ADVISED = 20
 RESAMPLES = 20
 RESAMPLE_SHARE = 0.8
 RESAMPLE_LIMIT = 1000
-# Chosen on the dev sets, where the advised k was off by 0.8 (with normals) and 2.0 (without) on
-# average and cost at most .01 NMI against the true k (docs/method.md). Gaps count in proportion to
-# k up to 8, the largest number of kinds that is common; cuts at 60% of the best score are
-# plausible; below a stability of 0.5 another sample of the images would be grouped differently.
-GAP_BONUS_LIMIT = 8
-PLAUSIBLE = 0.6
+# Chosen on the dev sets, where the advised k was off by 1.2 on average over subsets and cost .014
+# NMI against the true k (docs/method.md). Gaps count in proportion to k up to 12, beyond which
+# kinds are rarely told apart; cuts at 40% of the best score are plausible, at 60% they stand out;
+# below a stability of 0.5 another sample of the images would be grouped differently.
+GAP_BONUS_LIMIT = 12
+PLAUSIBLE = 0.4
+OUTSTANDING = 0.6
 MIN_STABILITY = 0.5
 
 
@@ -79,9 +80,9 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
 
     A cut is convincing when the next merge would be much more costly than the last (gap), and
     when a random part of the images would have been cut alike (stability). Gaps shrink as groups
-    get small, so they count in proportion to k, up to GAP_BONUS_LIMIT groups. All cuts that come
-    close to the best are plausible; advised is the middle one (of two, the better), and the range
-    says the rest.
+    get small, so they count in proportion to k, up to GAP_BONUS_LIMIT groups. Advised is the cut
+    in the middle of all plausible ones, by ratio: half as many groups are as far off as twice as
+    many. The range spans those that stand out, and the advised one.
     """
     n = len(embeddings)
     ks = np.arange(2, min(MAX_ADVISED, n - 1) + 1)
@@ -92,11 +93,10 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
     gaps = (avoided - made) / np.maximum(avoided, 1e-12)
     stable = stability(embeddings, merges, ks, random_state)
     scores = gaps * np.minimum(ks, GAP_BONUS_LIMIT) * np.maximum(stable, 0)
-    plausible = ks[scores >= PLAUSIBLE * scores.max()]
-    low, high = int(plausible[0]), int(plausible[-1])
     alike = not scores.max() > 0  # nothing tells the images apart: the fewest groups then
-    middle = plausible[(len(plausible) - 1) // 2 : len(plausible) // 2 + 1]
-    k = low if alike else int(middle[scores[middle - 2].argmax()])
+    k = int(ks[0]) if alike else _middle(ks[scores >= PLAUSIBLE * scores.max()], scores)
+    standing = sorted({k, *ks[scores >= OUTSTANDING * scores.max()].tolist()})
+    low, high = standing[0], standing[-1]
     ambiguous = alike or high > 2 * low or float(stable[k - 2]) < MIN_STABILITY
     candidates = tuple(
         Candidate(int(ks[i]), float(stable[i]), float(gaps[i]), float(scores[i]))
@@ -104,20 +104,27 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
     )
     reason = "No number of groups stands out from the others."
     if not alike:
-        reason = _reason(k, low, high, float(stable[k - 2]), plausible.tolist())
+        reason = _reason(k, float(stable[k - 2]), standing)
     return Advice(k, low, high, ambiguous, reason, candidates)
 
 
-def _reason(k: int, low: int, high: int, stable: float, plausible: list[int]) -> str:
+def _middle(plausible: NDArray[np.int64], scores: NDArray[np.float64]) -> int:
+    """The plausible number in the middle of their range by ratio; of two the better."""
+    aside = np.abs(2 * np.log(plausible) - np.log(plausible[0]) - np.log(plausible[-1]))
+    middle = plausible[aside <= aside.min() + 1e-9]
+    return int(middle[scores[middle - 2].argmax()])
+
+
+def _reason(k: int, stable: float, standing: list[int]) -> str:
     if stable < MIN_STABILITY:
         return f"Grouping random subsets of the images gives other groups (agreement {stable:.2f})."
-    if low == high:
+    if len(standing) == 1:
         return (
             f"Grouping random subsets of the images gives the same groups (agreement {stable:.2f}),"
             " and with fewer groups clearly different images would be joined."
         )
-    cuts = ", ".join(str(other) for other in plausible[:-1]) + f" and {plausible[-1]}"
+    cuts = ", ".join(str(other) for other in standing[:-1]) + f" and {standing[-1]}"
     return (
-        f"{cuts} groups all stand out; with {k}, grouping random subsets of the images gives the "
-        f"same groups with an agreement of {stable:.2f}."
+        f"{cuts} groups are all plausible; with {k}, grouping random subsets of the images gives "
+        f"the same groups with an agreement of {stable:.2f}."
     )
