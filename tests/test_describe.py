@@ -93,7 +93,7 @@ def test_the_default_method_with_normals() -> None:
     pooled *= np.linalg.norm(pooled, axis=1, keepdims=True) ** (RESIDUAL_POWER - 1)
     assert fitted.spread == pytest.approx(described.scores.std(), rel=1e-5)
     found = extents(described.scores, (6, 5), fitted.spread)
-    axes = ExtentAxes.fit(pooled, found)
+    axes = ExtentAxes.fit(pooled, found, fitted.spread)
     assert fitted.axes is not None
     np.testing.assert_allclose(fitted.axes.centres, axes.centres, rtol=1e-6)
     np.testing.assert_allclose(fitted.axes.scales, axes.scales, rtol=1e-2)

@@ -14,8 +14,10 @@ from flawsort import extent
 from flawsort.extent import (
     N_EXTENTS,
     POINT,
+    PROFILE_FLOOR,
     PROFILE_SHARES,
     PROFILE_WEIGHT,
+    SHAPE_FLOOR,
     SHAPE_PATCHES,
     SHAPE_TEMPERATURE,
     SHAPE_WEIGHT,
@@ -323,8 +325,8 @@ def test_where_every_patch_is_alike_all_count(grid: tuple[int, int]) -> None:
     np.testing.assert_allclose(
         found[:, N_PROFILE:], np.log(np.array([whole] * 3) + POINT), atol=1e-5
     )
-    axes = ExtentAxes.fit(np.eye(3), found)
-    np.testing.assert_array_equal(axes.append(np.eye(3), found)[:, 3:], 0)
+    axes = ExtentAxes.fit(np.eye(3), found, 1.0)
+    np.testing.assert_allclose(axes.append(np.eye(3), found)[:, 3:], 0, atol=1e-6)
 
 
 # ---- as coordinates ----
@@ -340,7 +342,7 @@ def made_pooled() -> tuple[Array, Array]:
 def test_each_group_of_axes_has_its_share_of_the_spread() -> None:
     pooled, found = made_pooled()
     before = pooled.copy(), found.copy()
-    joined = ExtentAxes.fit(pooled, found).append(pooled, found)
+    joined = ExtentAxes.fit(pooled, found, 1.0).append(pooled, found)
     assert (joined.dtype, joined.shape) == (np.float32, (30, 5 + N_EXTENTS))
     np.testing.assert_array_equal(joined[:, :5], pooled.astype(np.float32))
     spread = math.sqrt(sum(np.var(pooled[:, d]) for d in range(5)))
@@ -364,28 +366,38 @@ def test_each_group_of_axes_has_its_share_of_the_spread() -> None:
 @pytest.mark.parametrize("column", range(N_EXTENTS))
 def test_what_is_alike_adds_nothing(column: int) -> None:
     pooled, found = made_pooled()
-    whole = ExtentAxes.fit(pooled, found).append(pooled, found)
-    # By a rounding error too.
-    found[:, column] = 0.7 + 1e-15 * np.arange(30)
-    axes = ExtentAxes.fit(pooled, found)
+    whole = ExtentAxes.fit(pooled, found, 1.0).append(pooled, found)
+    # What differs by a rounding error is not blown up to a share of the spread.
+    found[:, column] = 0.7 + 1e-9 * np.arange(30)
+    axes = ExtentAxes.fit(pooled, found, 1.0)
     joined = axes.append(pooled, found)
-    np.testing.assert_array_equal(joined[:, 5 + column], 0)
+    np.testing.assert_allclose(joined[:, 5 + column], 0, atol=1e-6)
     np.testing.assert_array_equal(np.delete(joined, 5 + column, 1), np.delete(whole, 5 + column, 1))
-    found[:, column] = 9.0  # nothing says how much it would count
-    np.testing.assert_array_equal(axes.append(pooled, found)[:, 5 + column], 0)
+
+
+def test_extents_that_hardly_differ_count_by_their_floor() -> None:
+    pooled, found = made_pooled()
+    found = found.mean(axis=0) + 1e-6 * np.sign(found - found.mean(axis=0))
+    spread = math.sqrt(sum(np.var(pooled[:, d]) for d in range(5)))
+    axes = ExtentAxes.fit(pooled, found, 2.0)
+    for column, scale in enumerate(axes.scales):
+        weight, count, floor = PROFILE_WEIGHT, N_PROFILE, PROFILE_FLOOR * 2.0
+        if column >= N_PROFILE:
+            weight, count, floor = SHAPE_WEIGHT, N_EXTENTS - N_PROFILE, SHAPE_FLOOR
+        assert scale == pytest.approx(weight * spread / math.sqrt(count) / floor)
 
 
 @pytest.mark.parametrize("n_images", [1, 4])
 def test_where_pooled_patches_are_alike_there_is_no_scale(n_images: int) -> None:
     found = made_pooled()[1][:n_images]
     pooled = np.ones((n_images, 5), np.float32)
-    joined = ExtentAxes.fit(pooled, found).append(pooled, found)
+    joined = ExtentAxes.fit(pooled, found, 1.0).append(pooled, found)
     np.testing.assert_array_equal(joined[:, 5:], 0)
 
 
 def test_new_images_are_placed_by_the_fitted_scale() -> None:
     pooled, found = made_pooled()
-    axes = ExtentAxes.fit(pooled, found)
+    axes = ExtentAxes.fit(pooled, found, 1.0)
     joined = axes.append(pooled, found)
     np.testing.assert_array_equal(axes.append(pooled[:2], found[:2]), joined[:2])
     assert axes.append(pooled[:0], found[:0]).shape == (0, 5 + N_EXTENTS)
@@ -397,7 +409,7 @@ def test_new_images_are_placed_by_the_fitted_scale() -> None:
 
 
 def test_axes_survive_json() -> None:
-    axes = ExtentAxes.fit(*made_pooled())
+    axes = ExtentAxes.fit(*made_pooled(), 1.0)
     assert len(axes.centres) == len(axes.scales) == N_EXTENTS
     stored = json.loads(json.dumps(asdict(axes)))
     assert ExtentAxes(**{name: tuple(values) for name, values in stored.items()}) == axes

@@ -12,7 +12,7 @@ from PIL import Image
 
 from flawsort import AnomalyClusterer, Bags, InputError, Method, View, memory, newcomers
 from flawsort import intake as intake_module
-from flawsort.assign import Assignment, assign_embeddings
+from flawsort.assign import Assignment, Groups, assign_embeddings
 from flawsort.backbones import load_backbone
 from flawsort.cache import BagCache
 from flawsort.embed import Embedded, embed
@@ -76,6 +76,40 @@ def at_once(model: AnomalyClusterer, folder: Path) -> tuple[Embedded, Assignment
     found = assign_embeddings(described.embeddings, model.embeddings_, model.labels_)
     scores, valid = described.scores, embedded.bags.valid
     return embedded, found, scores if valid is None else np.where(valid, scores, scores.min())
+
+
+@pytest.mark.parametrize("way", ["normals", "peers", "padded"])
+def test_images_of_the_run_are_described_as_they_were(
+    plates: Path, tmp_path: Path, way: str
+) -> None:
+    model = model_of(plates, way)
+    model.save(tmp_path / "run")
+    loaded = AnomalyClusterer.load(tmp_path / "run")
+    loaded.cache = None
+    names = sorted(path.name for path in (plates / "parts").iterdir())
+    for one in (model, loaded):
+        images, found, scores = one.assign([plates / "parts" / name for name in names])
+        again = Groups.of(one.embeddings_, one.labels_).assign(one.embeddings_)
+        np.testing.assert_array_equal(found.labels, again.labels)
+        np.testing.assert_allclose(found.novelty, again.novelty, atol=1e-9)
+        assert (found.labels >= 0).all()
+        assert images.digests == one.images_.digests
+        seen = np.ones(scores.shape, bool) if one.valid_ is None else one.valid_
+        np.testing.assert_array_equal(scores[seen], one.scores_[seen])
+
+
+def test_many_images_do_not_push_others_out_of_the_users_cache(
+    plates: Path, new: Path, batched: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = model_of(plates, "normals")
+    monkeypatch.setenv("FLAWSORT_CACHE", str(tmp_path / "cache"))
+    model.cache = "auto"
+    monkeypatch.setattr(memory, "IN_MEMORY", 1)
+    model.assign(new)
+    assert not list((tmp_path / "cache").rglob("*.bag*"))
+    model.cache = tmp_path / "named"
+    model.assign(new)
+    assert any(path.is_file() for path in (tmp_path / "named").rglob("*"))
 
 
 @pytest.mark.parametrize("way", ["normals", "peers", "padded", "uniform", "lists"])

@@ -345,7 +345,7 @@ class TestBytes:
 
     def test_manifest(self, saved: Path, plates: Path) -> None:
         manifest = json.loads((saved / "manifest.json").read_text("utf-8"))
-        assert manifest["format"] == {"name": "flawsort-run", "version": 1}
+        assert manifest["format"] == {"name": "flawsort-run", "version": 2}
         assert manifest["flawsort"] == flawsort.__version__
         assert manifest["files"].keys() == FILES - {"manifest.json"}
         assert manifest["mode"] == "with normals"
@@ -424,9 +424,9 @@ class TestDamage:
             open_(copy)
 
     def test_a_newer_format(self, copy: Path) -> None:
-        edit_manifest(copy, format={"name": "flawsort-run", "version": 2}, flawsort="9.1")
+        edit_manifest(copy, format={"name": "flawsort-run", "version": 3}, flawsort="9.1")
         message = (
-            r"has format version 2; this flawsort reads version 1\. It was written by flawsort 9\.1"
+            r"has format version 3; this flawsort reads version 2\. It was written by flawsort 9\.1"
         )
         with pytest.raises(RunError, match=message):
             open_(copy)

@@ -47,11 +47,12 @@ def check_engine(
     if engine not in ("local", "ray"):
         raise OptionError(f"engine must be 'local' or 'ray'. Got {engine!r}.")
     if engine == "local":
-        for name, value in (("address", address), ("n_workers", n_workers), ("parts", parts)):
+        given = {"address": address, "n_workers (--workers)": n_workers, "parts": parts}
+        for name, value in given.items():
             if value is not None:
                 raise OptionError(
                     f"{name} is of a Ray cluster, and engine 'local' has none: use engine 'ray', "
-                    f"or leave it out. Got {str(value)!r}."
+                    f"or leave it out. Got {value}."
                 )
         return
     if method.weights == "uniform":

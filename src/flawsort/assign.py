@@ -154,12 +154,15 @@ def _neighbour_distance(points: Floats, fitted: Floats, *, itself: bool) -> NDAr
 def _nearest(points: NDArray[np.float64], fitted: Floats, count: int) -> NDArray[np.int64]:
     """(n, count): which of the fitted images are nearest, in blocks of them.
 
-    By products, which are many times faster than differences, and good enough for the order.
+    By products, which are many times faster than differences, and good enough for the order when
+    both are seen from among the points.
     """
+    middle = points.mean(axis=0)
+    points = points - middle
     found = np.zeros((len(points), count), np.int64)
     nearest = np.full((len(points), count), np.inf)
     for first in range(0, len(fitted), FITTED_AT_ONCE):
-        others = np.asarray(fitted[first : first + FITTED_AT_ONCE], np.float64)
+        others = np.asarray(fitted[first : first + FITTED_AT_ONCE], np.float64) - middle
         # Squared distances, less the point's own squared length, which changes no order.
         far = (others**2).sum(axis=1) - 2 * (points @ others.T)
         both = np.concatenate([nearest, far], axis=1)

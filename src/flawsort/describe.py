@@ -79,7 +79,10 @@ class Describer:
         )
 
     def extents(self, scores: NDArray[np.float32], bags: Bags) -> NDArray[np.float64]:
-        """See flawsort.extent. scores: (n_images, n_patches), of these bags."""
+        """See flawsort.extent; of no use, and none, where patches are averaged. scores: (n_images,
+        n_patches), of these bags."""
+        if self.method.pooling != "residual":
+            return np.empty((len(scores), 0))
         return extents(scores, bags.grid, self.spread, bags.valid)
 
     def for_many(self, n_images: int) -> Describer:
@@ -159,7 +162,7 @@ def join_extents(
     and the embeddings with them. pooled: (n_images, dim). found: (n_images, N_EXTENTS)."""
     if bare.method.pooling != "residual":
         return bare, pooled
-    axes = ExtentAxes.fit(pooled, found)
+    axes = ExtentAxes.fit(pooled, found, bare.spread)
     return replace(bare, axes=axes), axes.append(pooled, found)
 
 

@@ -24,6 +24,10 @@ SHAPE_PATCHES = 1 / 8
 # How much the profile and the shape count beside the pooled patches.
 PROFILE_WEIGHT = 0.4
 SHAPE_WEIGHT = 0.25
+# Extents that differ by less over a set are told apart no further: means of scores, in standard
+# deviations of all scores, and logarithms of axes. On the dev sets they differ by more.
+PROFILE_FLOOR = 0.1
+SHAPE_FLOOR = 0.4
 # Squared distances in an image of side 1, below which a shape is a point.
 POINT = 1e-4
 
@@ -105,15 +109,16 @@ class ExtentAxes:
     scales: tuple[float, ...]
 
     @classmethod
-    def fit(cls, pooled: Floats, found: NDArray[np.float64]) -> ExtentAxes:
-        """pooled: (n_images, dim). found: (n_images, N_EXTENTS), of the same images."""
-        spread = float(np.sqrt(np.asarray(pooled, np.float64).var(axis=0).sum()))
+    def fit(cls, pooled: Floats, found: NDArray[np.float64], spread: float) -> ExtentAxes:
+        """pooled: (n_images, dim). found: (n_images, N_EXTENTS), of the same images. spread: the
+        standard deviation of the set's scores."""
+        pooled_spread = float(np.sqrt(np.asarray(pooled, np.float64).var(axis=0).sum()))
         n_profile = len(PROFILE_SHARES)
         wanted = np.full(N_EXTENTS, PROFILE_WEIGHT / np.sqrt(n_profile))
         wanted[n_profile:] = SHAPE_WEIGHT / np.sqrt(N_EXTENTS - n_profile)
-        deviations = found.std(axis=0)
-        alike = deviations <= 1e-9  # nothing to scale
-        scales = np.where(alike, 0.0, wanted * spread / np.where(alike, 1.0, deviations))
+        floors = np.full(N_EXTENTS, PROFILE_FLOOR * spread)
+        floors[n_profile:] = SHAPE_FLOOR
+        scales = wanted * pooled_spread / np.maximum(found.std(axis=0), floors)
         return cls(tuple(found.mean(axis=0).tolist()), tuple(scales.tolist()))
 
     def append(self, pooled: Floats, found: NDArray[np.float64]) -> NDArray[np.float32]:

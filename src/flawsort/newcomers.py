@@ -29,10 +29,15 @@ BATCHES_BETWEEN_PRUNING = 64
 Batches: TypeAlias = Iterable[tuple[Bags | None, ImageSet]]
 
 
-def batches_of_files(images: ImageSet, intake: Intake) -> Batches:
-    """Each content once, in the order of content, through the cache."""
+def batches_of_files(images: ImageSet, intake: Intake, shape: tuple[int, int]) -> Batches:
+    """Each content once, in the order of content, through the cache. shape: of a bag.
+
+    So many images that a run of them would be streamed are not kept in the user's own cache, where
+    they would push out everything else.
+    """
+    keep = not _are_many(len(distinct_rows(images)), shape)
     for number, rows in enumerate(_batch_rows(images), start=1):
-        yield intake.batch(replace(images.take(rows), set_aside=()), keep=True)
+        yield intake.batch(replace(images.take(rows), set_aside=()), keep=keep)
         if number % BATCHES_BETWEEN_PRUNING == 0:
             intake.prune()
     intake.prune()
@@ -52,15 +57,20 @@ def sort_newcomers(
     groups: Groups,
     *,
     shape: tuple[int, int],
+    fitted: ImageSet,
+    fitted_scores: Floats,
     progress: Progress | None = None,
 ) -> tuple[ImageSet, Assignment, Floats]:
     """The usable images, where they belong, and their scores (n, n_patches).
 
-    batches: of these images. shape: patches and dimensions that a bag must have. The scores are
+    batches: of these images. shape: patches and dimensions that a bag must have. fitted,
+    fitted_scores: the images that the groups are of, and their scores: one that comes again is
+    described as it was, since compared with itself nothing of it is unusual. The scores are
     in half precision where a run of as many images would be streamed, as those of that run are.
     """
     distinct = images.take(distinct_rows(images))
     describer = describer.for_many(len(distinct))
+    row_of = {digest: row for row, digest in enumerate(fitted.digests)}
     kept = _Scores(images, shape, len(distinct))
     parts: list[Assignment] = []
     aside: list[SetAside] = []
@@ -71,6 +81,10 @@ def sort_newcomers(
         if bags is not None:
             _check_shape(bags, shape)
             described = describer.describe(bags)
+            again = [(row, row_of[d]) for row, d in enumerate(usable.digests) if d in row_of]
+            for row, known in again:
+                described.embeddings[row] = groups.fitted[known]
+                described.scores[row] = fitted_scores[known]
             parts.append(groups.assign(described.embeddings))
             kept.put(usable, described.scores, bags.valid)
         aside += usable.set_aside
@@ -88,7 +102,7 @@ class _Scores:
     """The scores of all images as they arrive, each in its place, so that they are there once."""
 
     def __init__(self, images: ImageSet, shape: tuple[int, int], n_distinct: int) -> None:
-        half = shall_stream(Need(n_distinct, 0, *shape), None, everybody=False)
+        half = _are_many(n_distinct, shape)
         self._images = images
         self._rows: dict[str, list[int]] = {}
         for row, digest in enumerate(images.digests):
@@ -121,6 +135,11 @@ class _Scores:
         if hidden is not None:  # padding never counts as unusual
             np.copyto(scores, scores.min(), where=hidden)
         return scores
+
+
+def _are_many(n_distinct: int, shape: tuple[int, int]) -> bool:
+    """Whether a run of so many contents would be streamed."""
+    return shall_stream(Need(n_distinct, 0, *shape), None, everybody=False)
 
 
 def _check_shape(bags: Bags, shape: tuple[int, int]) -> None:

@@ -306,7 +306,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """The usable new images, where they belong, and their scores (n, n_patches).
 
         They are looked at in batches, so that there may be any number of them: only the scores
-        stay in memory, in half precision (float16) where `fit` would stream as many images.
+        stay in memory, in half precision (float16) where `fit` would stream as many images. An
+        image of the fit itself is described as it was then.
         """
         self._check_fitted()
         given = gather(X)
@@ -315,10 +316,17 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             images, batches = batches_of_bags(given, shape)
         else:
             intake = Intake(self._same_backbone(), self.view_, self.cache, self.progress)
-            images, batches = given, batches_of_files(given, intake)
+            images, batches = given, batches_of_files(given, intake, shape)
         groups = Groups.of(self.embeddings_, self.labels_)
         return sort_newcomers(
-            images, batches, self.describer_, groups, shape=shape, progress=self.progress
+            images,
+            batches,
+            self.describer_,
+            groups,
+            shape=shape,
+            fitted=self.images_,
+            fitted_scores=self.scores_,
+            progress=self.progress,
         )
 
     @property

@@ -28,7 +28,7 @@ from flawsort.errors import OptionError, RunError
 from flawsort.records import Bools, Floats, Ints
 
 FORMAT_NAME = "flawsort-run"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 REPORT = "report.html"
 MASK = "mask"
