@@ -233,7 +233,8 @@ class TestCluster:
         assert "NMI 1.000, ARI 1.000, F1 1.000, with 2 groups for 2 kinds." in answer.out
         assert answer.out.endswith("Report: new/report.html\n")
         lines = answer.err.splitlines()
-        assert lines[-2].startswith("scoring: 4 of 4")
+        assert lines[-3].startswith("scoring: 4 of 4")
+        assert lines[-2].startswith("measuring: 14 of 14")
         assert lines[-1].startswith("comparing: 14 of 14")
         assert all(re.match(r"[a-z ]+: [\d,]+ of [\d,]+", line) for line in lines)
         assert len(set(lines)) == len(lines)

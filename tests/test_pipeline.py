@@ -393,7 +393,7 @@ class TestConventions:
         heard: list[tuple[str, int, int]] = []
         fit(plates / "parts", plates / "good", progress=lambda *event: heard.append(event))
         assert heard[0] == ("embedding", 0, 14)
-        stages = {"embedding", "embedding normals", "scoring", "comparing"}
+        stages = {"embedding", "embedding normals", "scoring", "measuring", "comparing"}
         assert {stage for stage, _, _ in heard} == stages
         assert all(0 <= done <= total for _, done, total in heard)
 

@@ -280,7 +280,7 @@ def test_progress_counts_images() -> None:
     Shelf(bad=[3, *range(5, 10)]).stream(progress=lambda *call: calls.append(call))
     sorting = [call for call in calls if call[0] == "sorting"]
     assert sorting == [("sorting", done, N) for done in (5, 10, 15, 20, 25, 28)]
-    assert {call[0] for call in calls} == {"scoring", "sorting"}
+    assert {call[0] for call in calls} == {"scoring", "measuring", "sorting"}
 
 
 # ---- bad files ----
@@ -688,10 +688,10 @@ def test_a_limit_that_cannot_be_met_is_told_before_the_work(plates: Path) -> Non
     def progress(*_: object) -> None:
         raise AssertionError("it went on")
 
-    with pytest.raises(OptionError, match=r"14 images take about .* max_memory is 0.0 GB: allow"):
+    with pytest.raises(OptionError, match=r"14 images take about .* max_memory is 1 MB: allow"):
         fit(plates / "parts", max_memory="1M", progress=progress)
     with pytest.raises(
-        OptionError, match=r"Comparing 14 images with each other takes about 0\.6 GB"
+        OptionError, match=r"Comparing 14 images with each other takes about 0\.4 GB"
     ):
         fit(plates / "parts", max_memory="1M", method="default", progress=progress)
     with pytest.raises(OptionError, match=r"^max_memory must be a size such as .* Got 'x'.$"):

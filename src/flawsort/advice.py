@@ -97,7 +97,8 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
     k = int(ks[0]) if alike else _middle(ks[scores >= PLAUSIBLE * scores.max()], scores)
     standing = sorted({k, *ks[scores >= OUTSTANDING * scores.max()].tolist()})
     low, high = standing[0], standing[-1]
-    ambiguous = alike or high > 2 * low or float(stable[k - 2]) < MIN_STABILITY
+    few = len(ks) == 1  # of three images: nothing to choose from
+    ambiguous = alike or few or high > 2 * low or float(stable[k - 2]) < MIN_STABILITY
     candidates = tuple(
         Candidate(int(ks[i]), float(stable[i]), float(gaps[i]), float(scores[i]))
         for i in range(len(ks))

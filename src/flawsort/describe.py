@@ -134,14 +134,20 @@ def fit_describer(
             progress=progress,
         )
     order = np.random.default_rng(random_state).permutation(len(bags))
-    bare = settle(method, reference, bags, comparison, order)
+    bare = settle(method, reference, bags, comparison, order, progress=progress)
     weights, pooled = bare.pool(bags, comparison, progress)
     fitted, joined = join_extents(bare, pooled, bare.extents(comparison.scores, bags))
     return fitted, Described(comparison.scores, weights, joined), comparison.how
 
 
 def settle(
-    method: Method, reference: Reference, bags: Bags, comparison: Comparison, order: Ints
+    method: Method,
+    reference: Reference,
+    bags: Bags,
+    comparison: Comparison,
+    order: Ints,
+    *,
+    progress: Progress | None = None,
 ) -> Describer:
     """What images are described with besides the reference, by bags that were compared with it:
     the temperature and the whitening. order: of the bags, of which the first are measured."""
@@ -151,7 +157,9 @@ def settle(
     whitening = None
     if method.pooling == "residual":
         rows = order[:ORDINARY_IMAGES]
-        whitening = residual_whitening(bags, comparison.scores, comparison.expected, rows)
+        whitening = residual_whitening(
+            bags, comparison.scores, comparison.expected, rows, progress=progress
+        )
     return Describer(method, reference, temperature, spread, whitening)
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flawsort.errors import OptionError
 
 # Up to so many bytes of bags a set is held in memory, unless a limit was given.
 IN_MEMORY = 2**30
 # What Python, NumPy and onnxruntime with a backbone take themselves.
-BASE = 600 * 2**20
+BASE = 400 * 2**20
 # Of an image besides its patches: its thumbnail, its names and digests, and its rows in tables.
 PER_IMAGE = 12_000
 # The sample of a streamed run, and its batches on the way, in images (see flawsort.streaming).
 SAMPLE_IMAGES = 512
 BATCHED_IMAGES = 4 * 64
+# What is said to do where everybody cannot be compared with everybody.
+FEWER_PEERS = 128
 # A bank of normals, its inverted lists, and what building them takes.
 BANK = 3 * 512 * 2**20
 
@@ -67,9 +69,11 @@ class Need:
         """Bytes, about, of a run that streams."""
         # Scores and weights in half precision, joined and put in order, which takes them twice.
         results = self.n_images * (8 * self.n_patches + 16 * self.dim + PER_IMAGE)
-        known = min(self.n_normals * self.bag, IN_MEMORY) + BANK if self.n_normals else 0
+        normals = self.n_normals * self.bag
+        known = min(normals, IN_MEMORY) + min(BANK, 3 * normals)
         # Peers come out of the sample, and are kept twice: as they are, and in eight bits.
         held = max(SAMPLE_IMAGES, self.n_peers) + self.n_peers + BATCHED_IMAGES
+        held = min(held, 3 * self.n_images)
         return BASE + held * self.bag + results + known
 
 
@@ -81,16 +85,24 @@ def shall_stream(need: Need, max_memory: int | None, *, everybody: bool) -> bool
     if need.in_memory <= max_memory:
         return False
     if everybody:
+        sampled = replace(need, n_peers=FEWER_PEERS)
+        would_do = need.n_images > FEWER_PEERS and sampled.streamed <= max_memory
         raise OptionError(
             f"Comparing {need.n_images:,} images with each other takes about "
-            f"{_enough(need.in_memory)}, more than max_memory, {_shown(max_memory)}. Compare with "
-            "a sample of peers, which can be streamed (--peers 128), or allow more."
+            f"{_enough(need.in_memory)}, more than max_memory, {_shown(max_memory)}: allow as much"
+            + (
+                f", or compare with a sample of peers, which can be streamed (n_peers={FEWER_PEERS}"
+                f", --peers {FEWER_PEERS})."
+                if would_do
+                else "."
+            )
         )
     if need.streamed > max_memory:
+        fewer = replace(need, n_images=1, n_peers=0).streamed <= max_memory
         raise OptionError(
             f"{need.n_images:,} images take about {_enough(need.streamed)} even when they are "
-            f"streamed. max_memory is {_shown(max_memory)}: allow "
-            f"{_enough(need.streamed)}, or sort fewer images at a time."
+            f"streamed. max_memory is {_shown(max_memory)}: allow {_enough(need.streamed)}"
+            + (", or sort fewer images at a time." if fewer else ".")
         )
     return True
 
@@ -101,4 +113,6 @@ def _enough(size: int) -> str:
 
 
 def _shown(size: int) -> str:
-    return f"{size / 2**30:.1f} GB"
+    if size < 2**20:
+        return f"{size:,} bytes"
+    return f"{size / 2**20:.0f} MB" if size < 2**30 else f"{size / 2**30:.1f} GB"

@@ -84,7 +84,12 @@ def residual_pooling(
 
 
 def residual_whitening(
-    bags: Bags, scores: Floats, expected: Expected, rows: Ints
+    bags: Bags,
+    scores: Floats,
+    expected: Expected,
+    rows: Ints,
+    *,
+    progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """(dim, dim): what residuals are multiplied by, so that a direction counts the less the more
     ordinary patches differ in it.
@@ -107,6 +112,8 @@ def residual_whitening(
         n += len(ordinary)
         total += ordinary.sum(axis=0)
         products += ordinary.T @ ordinary
+        if progress:
+            progress("measuring", start + len(images), len(rows))
     mean = total / max(n, 1)
     covariance = products / max(n, 1) - np.outer(mean, mean)
     variances, directions = np.linalg.eigh(covariance)

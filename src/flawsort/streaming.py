@@ -192,7 +192,7 @@ def _begin(
     looked = reference.compare(
         sample, own=_own(own, [images.digests[row] for row in chosen]), progress=progress
     )
-    describer = settle(method, reference, sample, looked, np.arange(len(sample)))
+    describer = settle(method, reference, sample, looked, np.arange(len(sample)), progress=progress)
     return _Begun(describer, own, chosen, sample.grid, looked.how)
 
 
