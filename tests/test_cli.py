@@ -82,6 +82,14 @@ class TestErrors:
             ("cluster parts -o new --roi text.onnx", "The mask 'text.onnx' cannot be used"),
             ("cluster parts -o new --tile 0", "tiles must be like 2x3 (rows x columns) or 2"),
             ("cluster parts -o new --max-pixels 0", "max_pixels must be at least 1. Got 0."),
+            (
+                "cluster parts -o new --cache x --no-cache",
+                "--cache and --no-cache contradict each other: leave one out. Got --cache 'x'.",
+            ),
+            (
+                "assign parts --run run --cache x --no-cache",
+                "--cache and --no-cache contradict each other: leave one out. Got --cache 'x'.",
+            ),
             ("cluster parts -o new --backbone no.onnx", "Cannot read the backbone file 'no.onnx'"),
             ("cluster parts -o new --backbone text.onnx", "is not an ONNX file that onnxruntime"),
             ("cluster parts -o new --backbone vgg", "backbone must be one of efficientnet-lite2"),

@@ -21,6 +21,7 @@ from flawsort.cli_options import (
     Quiet,
     RunFolder,
     Sources,
+    cache_asked_for,
 )
 from flawsort.cli_paper import paper
 from flawsort.errors import FlawsortError, OptionError
@@ -135,7 +136,7 @@ def assign(
             glob=glob,
             device=device,
             arithmetic=arithmetic,
-            cache=None if no_cache else (cache or "auto"),
+            cache=cache_asked_for(cache, no_cache),
             progress=progress,
         )
     if output is not None:

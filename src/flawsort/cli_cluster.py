@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flawsort import console
-from flawsort.cli_options import Arithmetic, Cache, Device, Glob, Json, NoCache, Quiet, Sources
+from flawsort.cli_options import (
+    Arithmetic,
+    Cache,
+    Device,
+    Glob,
+    Json,
+    NoCache,
+    Quiet,
+    Sources,
+    cache_asked_for,
+)
 from flawsort.errors import OptionError
 
 if TYPE_CHECKING:
@@ -146,7 +156,7 @@ def cluster(
             "parts": parts,
             "image_size": image_size,
             "view": _view(fit, roi, tile, max_pixels),
-            "cache": None if no_cache else (cache or "auto"),
+            "cache": cache_asked_for(cache, no_cache),
             "random_state": seed,
         },
     )

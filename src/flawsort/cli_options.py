@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from flawsort.errors import OptionError
+
 Sources = Annotated[
     list[str], typer.Argument(help="Folders, image files, 'globs' or .txt lists of files.")
 ]
@@ -28,3 +30,12 @@ Cache = Annotated[
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no embedded images.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for scripts.")]
+
+
+def cache_asked_for(cache: Path | None, no_cache: bool) -> Path | str | None:
+    """What --cache and --no-cache come to."""
+    if cache is not None and no_cache:
+        raise OptionError(
+            f"--cache and --no-cache contradict each other: leave one out. Got --cache '{cache}'."
+        )
+    return None if no_cache else (cache or "auto")
