@@ -41,7 +41,7 @@ def test_what_can_be_done(engine: str, method: Method, options: dict[str, Any]) 
             "address is of a Ray cluster, and engine 'local' has none: use engine 'ray', or leave "
             "it out. Got auto.",
         ),
-        ("local", SAMPLED, {"n_workers": 2}, "n_workers (--workers) is of a Ray cluster"),
+        ("local", SAMPLED, {"n_workers": 2}, "n_workers is of a Ray cluster"),
         ("local", SAMPLED, {"parts": Path("x")}, "parts is of a Ray cluster"),
         ("ray", Method(weights="uniform", pooling="average"), {}, "weights='uniform' compares"),
         ("ray", PRESETS["paper"], {}, "engine 'ray' compares with a sample of peers"),
@@ -71,7 +71,7 @@ def test_what_cannot(engine: str, method: Method, options: dict[str, Any], told:
     ("options", "told"),
     [
         ({"address": "auto"}, "address is of a Ray cluster"),
-        ({"n_workers": 2}, r"n_workers \(--workers\) is of a Ray cluster"),
+        ({"n_workers": 2}, "n_workers is of a Ray cluster"),
         ({"parts": "work"}, "parts is of a Ray cluster"),
         ({"engine": "ray", "method": "paper"}, "n_peers='all'"),
         ({"engine": "ray", "max_memory": "4GB"}, "max_memory cannot be kept to"),

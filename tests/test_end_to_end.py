@@ -50,6 +50,11 @@ def results(folder: str) -> dict[str, bytes]:
     return {**files, "manifest.json": json.dumps(manifest).encode()}
 
 
+def uncached(job: list[str | Path]) -> list[str | Path]:
+    at = job.index("--cache")
+    return [*job[:at], *job[at + 2 :], "--no-cache"]
+
+
 @needs_kill
 def test_kill_while_embedding(job: list[str | Path], cli: Cli) -> None:
     kill_in("embedding", job)
@@ -61,7 +66,7 @@ def test_kill_while_embedding(job: list[str | Path], cli: Cli) -> None:
     assert answer.err.splitlines()[0] == f"embedding: {kept} of 42"
     assert not list(Path().glob(".run*"))
     # What was computed before and after the kill is what one go would have given.
-    assert cli(*job, "-o", "again", "--no-cache").code == 0
+    assert cli(*uncached(job), "-o", "again").code == 0
     assert results("again") == results("run")
 
 
@@ -107,16 +112,16 @@ def test_memory_that_is_not_enough_is_told_in_one_line(job: list[str | Path], cl
     for size in ("x", "0", "4 bytes"):
         assert_refused(
             cli(*alone, "--max-memory", size),
-            f"max_memory must be a size such as 4GB or 500M. Got '{size}'.",
+            f"--max-memory must be a size such as 4GB or 500M. Got '{size}'.",
         )
     assert_refused(
         cli(*alone, "--max-memory", "100M"),
-        "Comparing 42 images with each other takes about 0.4 GB, more than max_memory, 100 MB: "
+        "Comparing 42 images with each other takes about 0.4 GB, more than --max-memory, 100 MB: "
         "allow as much.",
     )
     assert_refused(
         cli(*alone, "--max-memory", "100M", "--peers", "10"),
-        "42 images take about 0.4 GB even when they are streamed. max_memory is 100 MB: allow",
+        "42 images take about 0.4 GB even when they are streamed. --max-memory is 100 MB: allow",
     )
 
 
@@ -159,7 +164,7 @@ def test_kill_while_sorting_batches(
     monkeypatch.setattr(flawsort.streaming, "BATCH_IMAGES", 16)
     assert cli(*job).code == 0
     assert not list(Path("cache/parts").iterdir())
-    assert cli(*job, "-o", "again", "--no-cache").code == 0
+    assert cli(*uncached(job), "-o", "again").code == 0
     assert results("again") == results("run")
 
 

@@ -148,8 +148,8 @@ def test_all_pairs_cannot_be_streamed() -> None:
     assert round(need(20_000).in_memory / GB, 1) == 16.5
     told = (
         "Comparing 20,000 images with each other takes about 16.6 GB, more than max_memory, "
-        "4.0 GB: allow as much, or compare with a sample of peers, which can be streamed "
-        "(n_peers=128, --peers 128)."
+        "4.0 GB: allow as much, or compare with a sample of peers, which can be streamed: "
+        "n_peers=128."
     )
     with pytest.raises(OptionError, match=f"^{re.escape(told)}$"):
         shall_stream(need(20_000), 4 * GB, everybody=True)

@@ -47,7 +47,7 @@ def check_engine(
     if engine not in ("local", "ray"):
         raise OptionError(f"engine must be 'local' or 'ray'. Got {engine!r}.")
     if engine == "local":
-        given = {"address": address, "n_workers (--workers)": n_workers, "parts": parts}
+        given = {"address": address, "n_workers": n_workers, "parts": parts}
         for name, value in given.items():
             if value is not None:
                 raise OptionError(

@@ -22,6 +22,7 @@ from flawsort.cli_options import (
     RunFolder,
     Sources,
     cache_asked_for,
+    with_options,
 )
 from flawsort.cli_paper import paper
 from flawsort.errors import FlawsortError, OptionError
@@ -61,7 +62,7 @@ def main() -> None:
 
 def _report_error(error: Exception) -> int:
     if isinstance(error, FlawsortError):
-        console.fail(str(error))
+        console.fail(with_options(str(error)))
     elif hasattr(error, "format_message"):  # the parser's own errors, whichever it stands on
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "flawsort"

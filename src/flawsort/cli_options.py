@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flawsort.errors import OptionError
+
+# What errors call a parameter, where the option has another name.
+_OPTIONS = {
+    "n_clusters": "--clusters",
+    "n_peers": "--peers",
+    "n_workers": "--workers",
+    "random_state": "--seed",
+    "max_memory": "--max-memory",
+    "max_pixels": "--max-pixels",
+    "image_size": "--image-size",
+    "nearest_share": "--nearest-share",
+    "absolute_temperature": "--absolute-temperature",
+}
+# These are words of the language too: an option only where a message is about them.
+_WORDS = {
+    "tiles": "--tile",
+    **{word: f"--{word}" for word in ("roi", "fit", "engine", "address", "parts", "device")},
+    **{word: f"--{word}" for word in ("arithmetic", "weights", "pooling", "temperature")},
+}
 
 Sources = Annotated[
     list[str], typer.Argument(help="Folders, image files, 'globs' or .txt lists of files.")
@@ -39,3 +59,9 @@ def cache_asked_for(cache: Path | None, no_cache: bool) -> Path | str | None:
             f"--cache and --no-cache contradict each other: leave one out. Got --cache '{cache}'."
         )
     return None if no_cache else (cache or "auto")
+
+
+def with_options(message: str) -> str:
+    """An error's message with the options that were typed in place of Python's parameters."""
+    message = re.sub(rf"\b({'|'.join(_OPTIONS)})\b", lambda one: _OPTIONS[one[1]], message)
+    return re.sub(rf"^({'|'.join(_WORDS)})(?= (?:must|is) )", lambda one: _WORDS[one[1]], message)

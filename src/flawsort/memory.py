@@ -91,8 +91,8 @@ def shall_stream(need: Need, max_memory: int | None, *, everybody: bool) -> bool
             f"Comparing {need.n_images:,} images with each other takes about "
             f"{_enough(need.in_memory)}, more than max_memory, {_shown(max_memory)}: allow as much"
             + (
-                f", or compare with a sample of peers, which can be streamed (n_peers={FEWER_PEERS}"
-                f", --peers {FEWER_PEERS})."
+                f", or compare with a sample of peers, which can be streamed: "
+                f"n_peers={FEWER_PEERS}."
                 if would_do
                 else "."
             )
