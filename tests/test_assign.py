@@ -9,7 +9,7 @@ import pytest
 
 from bags import Array, blobs
 from flawsort import assign as assign_module
-from flawsort.assign import KNOWN_QUANTILE, NEIGHBOURS, Groups, assign_embeddings, joined
+from flawsort.assign import KNOWN_QUANTILE, NEIGHBOURS, Assignment, Groups, joined
 
 SIZES = [20, 15, 10]
 LABELS = np.repeat([0, 1, 2], SIZES)
@@ -29,9 +29,13 @@ def naive_neighbours(points: Array, fitted: Array, *, itself: bool) -> list[floa
     return means
 
 
+def assigned(new: Array, fitted: Array, labels: Array) -> Assignment:
+    return Groups.of(fitted, labels).assign(new)
+
+
 def test_new_members_of_a_blob_join_it() -> None:
     new = blobs(SIZES, seed=5)
-    found = assign_embeddings(new, FITTED, LABELS)
+    found = assigned(new, FITTED, LABELS)
     np.testing.assert_array_equal(found.nearest, LABELS)
     known = found.labels >= 0
     assert known.mean() > 0.85
@@ -42,7 +46,7 @@ def test_new_members_of_a_blob_join_it() -> None:
 
 
 def test_the_images_of_the_run_go_back_to_their_groups() -> None:
-    found = assign_embeddings(FITTED, FITTED, LABELS)
+    found = assigned(FITTED, FITTED, LABELS)
     np.testing.assert_array_equal(found.labels, LABELS)
     # Each is as clear as its rank among them says.
     np.testing.assert_allclose(np.sort(found.confidence), np.arange(1, 46) / 45)
@@ -51,7 +55,7 @@ def test_the_images_of_the_run_go_back_to_their_groups() -> None:
 def test_a_kind_not_seen_before_is_none_of_them() -> None:
     far = np.full((1, 6), 30.0)
     between = FITTED[:1] / 2 + FITTED[20:21] / 2
-    found = assign_embeddings(np.concatenate([far, between]), FITTED, LABELS)
+    found = assigned(np.concatenate([far, between]), FITTED, LABELS)
     np.testing.assert_array_equal(found.labels, [-1, -1])
     np.testing.assert_array_equal(found.confidence, [0, 0])
     assert (found.novelty > 1).all()
@@ -63,7 +67,7 @@ def test_novelty_against_loops() -> None:
     new = np.concatenate([blobs([3, 3, 3], seed=7), np.full((1, 6), 5.0)])
     limit = np.quantile(naive_neighbours(FITTED, FITTED, itself=True), KNOWN_QUANTILE)
     expected = np.array(naive_neighbours(new, FITTED, itself=False)) / limit
-    found = assign_embeddings(new, FITTED, LABELS)
+    found = assigned(new, FITTED, LABELS)
     np.testing.assert_allclose(found.novelty, expected)
     np.testing.assert_array_equal(found.labels == -1, expected > 1)
 
@@ -107,7 +111,7 @@ def test_neighbours_far_from_the_origin() -> None:
 @pytest.mark.parametrize("at_once", [4, 2048])
 def test_batches_are_sorted_as_the_whole(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     new = np.concatenate([blobs([9, 9, 9], seed=7), np.full((2, 6), 5.0)])
-    whole = assign_embeddings(new, FITTED, LABELS)
+    whole = assigned(new, FITTED, LABELS)
     monkeypatch.setattr(assign_module, "FITTED_AT_ONCE", at_once)
     groups = Groups.of(FITTED, LABELS)
     parts = [groups.assign(new[start : start + 4]) for start in range(0, len(new), 4)]
@@ -129,7 +133,7 @@ def test_confidence_grows_towards_the_middle() -> None:
     # A dense fit, so that nothing on the way is new.
     fitted = np.concatenate([FITTED, np.repeat(on_the_way, 4, axis=0)])
     labels = np.concatenate([LABELS, np.zeros(40, int)])
-    found = assign_embeddings(on_the_way, fitted, labels)
+    found = assigned(on_the_way, fitted, labels)
     np.testing.assert_array_equal(found.labels, 0)
     middle = fitted[labels == 0].mean(axis=0)
     nearest_first = np.argsort(np.linalg.norm(on_the_way - middle, axis=1))
@@ -140,7 +144,7 @@ def test_confidence_grows_towards_the_middle() -> None:
 
 
 def test_confidence_is_the_share_of_images_that_are_less_clear() -> None:
-    found = assign_embeddings(FITTED[:5] + 0.01, FITTED, LABELS)
+    found = assigned(FITTED[:5] + 0.01, FITTED, LABELS)
     middles = np.stack([FITTED[group == LABELS].mean(axis=0) for group in range(3)])
 
     def margin(point: Array, own: int) -> float:
@@ -155,7 +159,7 @@ def test_confidence_is_the_share_of_images_that_are_less_clear() -> None:
 
 def test_a_run_of_one_group() -> None:
     fitted = blobs([12])
-    found = assign_embeddings(np.concatenate([fitted, fitted[:1] + 50]), fitted, np.zeros(12, int))
+    found = assigned(np.concatenate([fitted, fitted[:1] + 50]), fitted, np.zeros(12, int))
     np.testing.assert_array_equal(found.labels, [0] * 12 + [-1])
     np.testing.assert_array_equal(found.confidence, [1] * 12 + [0])
     np.testing.assert_array_equal(found.placed.runner_up, [-1] * 13)
@@ -164,7 +168,7 @@ def test_a_run_of_one_group() -> None:
 def test_a_run_of_identical_images() -> None:
     fitted = np.ones((6, 3))
     labels = np.array([0, 0, 0, 0, 1, 1])
-    found = assign_embeddings(np.array([[1.0, 1, 1], [1, 1, 2]]), fitted, labels)
+    found = assigned(np.array([[1.0, 1, 1], [1, 1, 2]]), fitted, labels)
     np.testing.assert_array_equal(found.labels, [0, -1])
     assert np.isfinite(found.confidence).all()
     assert np.isfinite(found.novelty).all()
@@ -173,13 +177,13 @@ def test_a_run_of_identical_images() -> None:
 @pytest.mark.parametrize("n", [2, 3])
 def test_a_run_of_two_or_three_images(n: int) -> None:
     fitted = 8.0 * np.eye(n)
-    found = assign_embeddings(fitted + 0.1, fitted, np.arange(n))
+    found = assigned(fitted + 0.1, fitted, np.arange(n))
     np.testing.assert_array_equal(found.nearest, np.arange(n))
     assert np.isfinite(found.novelty).all()
 
 
 def test_inputs_are_not_modified() -> None:
     before = FITTED.copy(), LABELS.copy()
-    assign_embeddings(FITTED, FITTED, LABELS)
+    assigned(FITTED, FITTED, LABELS)
     np.testing.assert_array_equal(FITTED, before[0])
     np.testing.assert_array_equal(LABELS, before[1])

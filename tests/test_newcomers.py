@@ -12,7 +12,7 @@ from PIL import Image
 
 from flawsort import AnomalyClusterer, Bags, InputError, Method, View, memory, newcomers
 from flawsort import intake as intake_module
-from flawsort.assign import Assignment, Groups, assign_embeddings
+from flawsort.assign import Assignment, Groups
 from flawsort.backbones import load_backbone
 from flawsort.cache import BagCache
 from flawsort.embed import Embedded, embed
@@ -73,7 +73,7 @@ def at_once(model: AnomalyClusterer, folder: Path) -> tuple[Embedded, Assignment
     backbone = load_backbone("efficientnet-lite2", image_size=SIDE)
     embedded = embed(find_images(folder), backbone, model.view_)
     described = model.describer_.describe(embedded.bags)
-    found = assign_embeddings(described.embeddings, model.embeddings_, model.labels_)
+    found = Groups.of(model.embeddings_, model.labels_).assign(described.embeddings)
     scores, valid = described.scores, embedded.bags.valid
     return embedded, found, scores if valid is None else np.where(valid, scores, scores.min())
 

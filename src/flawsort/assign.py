@@ -99,11 +99,6 @@ class Groups:
         )
 
 
-def assign_embeddings(new: Floats, fitted: Floats, labels: Ints) -> Assignment:
-    """new: (n, dim). fitted, labels: (n_fitted, dim) and (n_fitted,), the run's own images."""
-    return Groups.of(fitted, labels).assign(new)
-
-
 def joined(parts: Sequence[Assignment]) -> Assignment:
     """The assignments of one batch of images after the other, as one of them all."""
     placed = [part.placed for part in parts]

@@ -25,8 +25,16 @@ _OPTIONS = {
 # These are words of the language too: an option only where a message is about them.
 _WORDS = {
     "tiles": "--tile",
-    **{word: f"--{word}" for word in ("roi", "fit", "engine", "address", "parts", "device")},
-    **{word: f"--{word}" for word in ("arithmetic", "weights", "pooling", "temperature")},
+    "roi": "--roi",
+    "fit": "--fit",
+    "engine": "--engine",
+    "address": "--address",
+    "parts": "--parts",
+    "device": "--device",
+    "arithmetic": "--arithmetic",
+    "weights": "--weights",
+    "pooling": "--pooling",
+    "temperature": "--temperature",
 }
 
 Sources = Annotated[

@@ -90,7 +90,8 @@ def _shapes(
 
 
 def _highest(scores: NDArray[np.float64], valid: Bools | None) -> Bools:
-    """(n_images, n_patches): the SHAPE_PATCHES with the highest scores, of equal ones all."""
+    """(n_images, n_patches): the SHAPE_PATCHES with the highest scores. Of equal ones all, where
+    the weights take the first: a shape must not lean to where patches are counted from."""
     values = scores if valid is None else np.where(valid, scores, -np.inf)
     count = max(1, round(SHAPE_PATCHES * scores.shape[1]))
     least = -np.partition(-values, count - 1, axis=1)[:, count - 1 : count]
