@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tracemalloc
 
 import numpy as np
@@ -180,6 +181,37 @@ def test_a_run_of_two_or_three_images(n: int) -> None:
     found = assigned(fitted + 0.1, fitted, np.arange(n))
     np.testing.assert_array_equal(found.nearest, np.arange(n))
     assert np.isfinite(found.novelty).all()
+
+
+@pytest.mark.parametrize(("most", "asked"), [(45, 45), (44, 23), (20, 15), (2, 2), (None, 45)])
+def test_novelty_may_be_asked_of_some(most: int | None, asked: int) -> None:
+    order = np.random.default_rng(0).permutation(45)
+    fitted, labels = FITTED[order], LABELS[order]
+    every, groups = Groups.of(fitted, labels), Groups.of(fitted, labels, most=most)
+    step = -(-45 // asked)
+    np.testing.assert_array_equal(groups.fitted, fitted[::step])
+    assert len(groups.fitted) == asked
+    assert groups.limit == Groups.of(fitted[::step], labels[::step]).limit
+    # Where the groups are is known from all of them.
+    np.testing.assert_array_equal(groups.middles, every.middles)
+    np.testing.assert_array_equal(groups.margins, every.margins)
+    if asked > NEIGHBOURS:
+        found = groups.assign(blobs(SIZES, seed=5))
+        np.testing.assert_array_equal(found.nearest, LABELS)
+
+
+def test_kinds_go_along() -> None:
+    found = assigned(FITTED[[0, 20, 40]], FITTED, LABELS)
+    assert found.kinds == found.take([1, 1]).kinds == joined([found, found]).kinds == ()
+    told = dataclasses.replace(found, kinds=((0,), (1, 2), (2, 0, 1)))
+    assert told.take([2, 0, 2]).kinds == ((2, 0, 1), (0,), (2, 0, 1))
+    assert told.take([]).kinds == ()
+    assert joined([told.take([2]), told]).kinds == ((2, 0, 1), (0,), (1, 2), (2, 0, 1))
+
+
+def test_nothing_to_assign() -> None:
+    found = assigned(np.empty((0, 6)), FITTED, LABELS)
+    assert found.labels.shape == found.nearest.shape == found.confidence.shape == (0,)
 
 
 def test_inputs_are_not_modified() -> None:

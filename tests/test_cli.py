@@ -26,15 +26,16 @@ from plates import KINDS, MAIN, STALLING_MAIN, Answer, Cli, contents, run_code, 
 
 SMALL = ("--image-size", "64", "-q")
 IMAGE = {
-    "name", "path", "sha256", "cluster", "score", "distance", "typicality", "runner_up",
+    "name", "path", "sha256", "cluster", "kinds", "score", "distance", "typicality", "runner_up",
     "runner_up_distance", "flags",
 }  # fmt: skip
 ASSIGNED = {
-    "name", "path", "sha256", "cluster", "confidence", "nearest", "runner_up", "novelty", "score",
+    "name", "path", "sha256", "cluster", "kinds", "confidence", "nearest", "runner_up", "novelty",
+    "score",
 }  # fmt: skip
 EVALUATION = {
     "nmi", "ari", "f1", "f1_micro", "purity", "classes", "clusters", "confusion", "n_evaluated",
-    "excluded", "true_k", "at_true_k", "truth",
+    "excluded", "true_k", "at_true_k", "truth", "several_kinds",
 }  # fmt: skip
 
 
@@ -223,7 +224,7 @@ class TestCluster:
         assert Path(told["report"]).is_file()
         timings = json.loads((here / "new" / "manifest.json").read_text("utf-8"))["timings"]
         assert timings.keys() == {
-            "find", "embed", "score", "calibrate", "cluster", "report", "total",
+            "find", "embed", "score", "regions", "cluster", "report", "total",
         }  # fmt: skip
         parts = sum(seconds for stage, seconds in timings.items() if stage != "total")
         assert 0 < timings["report"] < parts <= timings["total"] + 0.01  # each is rounded
@@ -431,6 +432,21 @@ class TestEvaluateAndReport:
         assert re.search(r"if cut into the true number +2 +1\.000", answer.out)
         assert re.search(r"true kind +group 0 +group 1", answer.out)
         assert answer.out.endswith("2 of 14 images evaluated; left out: combined.\n")
+
+    def test_images_of_several_kinds(self, here: Path, cli: Cli) -> None:
+        (here / "some.csv").write_text(
+            "name,class\ndent00.png,dent\nstreak07.png,streak\ndent01.png,dent; streak\n"
+        )
+        answer = cli("evaluate", "run", "--truth", "some.csv")
+        assert answer.code == 0
+        assert re.search(
+            r"\nImages of several kinds: 1\. \d+% of their kinds are among", answer.out
+        )
+        assert "(50% by the group alone)" in answer.out
+        assert answer.out.endswith("2 of 14 images evaluated.\n")
+        told = json.loads((here / "run" / "evaluation.json").read_text("utf-8"))
+        assert told["several_kinds"]["n_images"] == 1
+        assert told["classes"] == ["dent", "streak"]
 
     def test_report_elsewhere_and_heat_maps(self, here: Path, cli: Cli) -> None:
         before = contents(here / "run")

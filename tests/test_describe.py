@@ -11,6 +11,7 @@ from flawsort.cluster import cut, ward_linkage
 from flawsort.describe import fit_describer, settle
 from flawsort.engines import cpu
 from flawsort.extent import N_EXTENTS, ExtentAxes, extents
+from flawsort.heatmaps import HeatScale, calibrate
 from flawsort.pooling import (
     ORDINARY_SHARE,
     RESIDUAL_POWER,
@@ -21,6 +22,8 @@ from flawsort.pooling import (
 from flawsort.presets import Method, resolve
 from flawsort.records import Bags
 from flawsort.references import NormalReference, PeerReference, compare_with_peers
+from flawsort.regions import find_regions, regions_of_images
+from part_batches import assert_same_values
 
 # No kind has so many images that a flaw has the nearest fifth of its peers among them.
 KINDS = [0, 1, 2, 0, 0, 2, 1, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]
@@ -114,6 +117,117 @@ def test_every_patch_alike() -> None:
     np.testing.assert_array_equal(fitted.describe(bags).embeddings, described.embeddings)
     assert not described.scores.any()
     assert fitted.whitening is fitted.axes is fitted.reference is None
+    # Nothing stands out where nothing was compared.
+    assert len(described.outlines) == 0
+    assert described.region_embeddings.shape == (0, bags.dim)
+    assert described.region_embeddings.dtype == np.float32
+    assert fitted.heat == HeatScale(0.0, 1.0)
+
+
+# ---- regions ----
+
+
+def busy_bags(*, masked: bool) -> Bags:
+    """The flawed bags, but for two without a flaw: the first has seven spots, the fourth a wide
+    one. Patches that do not count are at the left, of every other bag also at the right."""
+    bags = flawed_bags()
+    patches = bags.patches.copy()
+    flaw = bags.patches[1, 31] + 0.05 * np.random.default_rng(1).standard_normal((13, 12))
+    patches[0, [1, 3, 5, 13, 15, 17, 27]] = flaw[:7]
+    patches[3, [8, 9, 10, 14, 15, 16]] = flaw[7:]
+    patches /= np.linalg.norm(patches.astype(np.float32), axis=2, keepdims=True)
+    if not masked:
+        return Bags(patches, bags.grid)
+    valid = np.ones((len(KINDS), 6, 6), bool)
+    valid[:, :, 0] = valid[::2, :, -1] = False
+    inside = valid.reshape(len(KINDS), -1)
+    for bag, counts in zip(patches, inside, strict=True):
+        bag[~counts] = bag[3]  # a flaw in the first
+    return Bags(patches, bags.grid, inside)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("with_normals", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_scale_of_the_heat_is_that_of_the_set(
+    method: Method, with_normals: bool, masked: bool
+) -> None:
+    bags = busy_bags(masked=masked)
+    normals = normal_bags() if with_normals else None
+    fitted, described, _ = fit_describer(bags, normals, method)
+    known = None
+    if normals is not None:
+        known = NormalReference.from_bags(normals, exact=method.exact).scores_of_normals(normals)
+    assert fitted.heat == calibrate(described.scores, bags.valid, known)
+    if with_normals:
+        assert fitted.heat != calibrate(described.scores, bags.valid)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_regions_of_averages(masked: bool) -> None:
+    bags = busy_bags(masked=masked)
+    fitted, described, _ = fit_describer(bags, None, resolve("paper"))
+    scores, outlines = described.scores, described.outlines
+    found = find_regions(scores, bags.grid, fitted.heat, valid=bags.valid)
+    assert_same_values(outlines, found)
+    assert {0, 2, 3, 5, 10} <= set(outlines.images.tolist())
+    assert described.region_embeddings.shape == (len(outlines), bags.dim)
+    for region in range(len(outlines)):
+        image, cells = outlines.images[region], outlines[region]
+        weights = softmax(scores[[image]][:, cells], fitted.temperature)[0]
+        expected = weights @ bags.patches[image, cells].astype(np.float64)
+        np.testing.assert_allclose(described.region_embeddings[region], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_regions_of_residuals(masked: bool) -> None:
+    bags = busy_bags(masked=masked)
+    normals = normal_bags()
+    fitted, described, _ = fit_describer(bags, normals, Method())
+    scores, outlines = described.scores, described.outlines
+    among = described.weights > 0
+    found = find_regions(scores, bags.grid, fitted.heat, among=among, valid=bags.valid)
+    assert_same_values(outlines, found)
+    # Regions that none of the heaviest patches is in cannot be described; others reach farther.
+    assert len(outlines) < len(find_regions(scores, bags.grid, fitted.heat, valid=bags.valid))
+    assert not among[outlines.images][outlines.masks(36)].all()
+    assert np.isin(np.flatnonzero(KINDS), outlines.images).all()
+    assert fitted.axes is not None
+    assert fitted.whitening is not None
+    bank = normals.patches.reshape(-1, bags.dim)
+    nearest = naive_nearest(bags.patches.reshape(-1, bags.dim), bank)[1]
+    residual = bags.patches.astype(np.float64) - bank[nearest].reshape(bags.patches.shape)
+    for region in range(len(outlines)):
+        image = outlines.images[region]
+        cells = [cell for cell in outlines[region] if among[image, cell]]
+        flaw = softmax(scores[[image]][:, cells], fitted.temperature)[0] @ residual[image, cells]
+        inside = np.arange(36) if bags.valid is None else np.flatnonzero(bags.valid[image])
+        evenly = inside[np.rint(np.linspace(0, len(inside) - 1, 36)).astype(int)]
+        pooled = (flaw - residual[image, evenly].mean(axis=0)) @ fitted.whitening
+        pooled *= np.linalg.norm(pooled) ** (RESIDUAL_POWER - 1)
+        # As if nothing else of the image stood out.
+        alone = np.minimum(scores[image], fitted.heat.low)
+        alone[outlines[region]] = scores[image, outlines[region]]
+        valid = None if bags.valid is None else bags.valid[[image]]
+        extent = extents(alone[None], bags.grid, fitted.spread, valid)
+        expected = fitted.axes.append(pooled[None].astype(np.float32), extent)[0]
+        np.testing.assert_allclose(described.region_embeddings[region], expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("with_normals", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_permuting_images_permutes_their_regions(method: Method, with_normals: bool) -> None:
+    bags, normals = flawed_bags(), normal_bags() if with_normals else None
+    order = np.random.default_rng(3).permutation(len(bags))
+    _, straight, _ = fit_describer(bags, normals, method)
+    _, permuted, _ = fit_describer(bags.take(order), normals, method)
+    chosen, images = regions_of_images(straight.outlines, order)
+    np.testing.assert_array_equal(permuted.outlines.images, images)
+    for place, region in enumerate(chosen):
+        np.testing.assert_array_equal(permuted.outlines[place], straight.outlines[region])
+    np.testing.assert_allclose(
+        permuted.region_embeddings, straight.region_embeddings[chosen], atol=1e-4
+    )
 
 
 # ---- what is settled by the set ----
@@ -134,7 +248,8 @@ def test_the_first_images_of_the_order_are_measured(
             bags, n_peers=9, nearest_share=method.nearest_share
         )
     order = np.random.default_rng(6).permutation(len(bags))
-    settled = settle(method, reference, bags, comparison, order)
+    heat = HeatScale(0.2, 0.7)
+    settled = settle(method, reference, bags, comparison, order, heat=heat)
     scores = comparison.scores
     measured = residual_whitening(bags, scores, comparison.expected, order[:7])
     np.testing.assert_array_equal(settled.whitening, measured)
@@ -146,15 +261,15 @@ def test_the_first_images_of_the_order_are_measured(
         normals=with_normals, spread=settled.spread
     )
     assert (settled.method, settled.reference, settled.axes) == (method, reference, None)
-    average = settle(Method(pooling="average"), reference, bags, comparison, order)
+    assert settled.heat is heat
+    average = settle(Method(pooling="average"), reference, bags, comparison, order, heat=heat)
     assert average.whitening is None
     # So it is in a fit, in an order that the seed decides.
     normals = normal_bags() if with_normals else None
     order = np.random.default_rng(0).permutation(len(bags))
     fitted, _, _ = fit_describer(bags, normals, method, random_state=0)
-    np.testing.assert_array_equal(
-        fitted.whitening, settle(method, reference, bags, comparison, order).whitening
-    )
+    again = settle(method, reference, bags, comparison, order, heat=heat)
+    np.testing.assert_array_equal(fitted.whitening, again.whitening)
     other, _, _ = fit_describer(bags, normals, method, random_state=1)
     assert not np.array_equal(other.whitening, fitted.whitening)
 
@@ -202,7 +317,7 @@ def test_bags_are_not_modified_and_runs_repeat(method: Method, with_normals: boo
     _, first, _ = fit_describer(bags, normals, method)
     _, second, _ = fit_describer(bags, normals, method)
     np.testing.assert_array_equal(bags.patches, before)
-    np.testing.assert_array_equal(first.embeddings, second.embeddings)
+    assert_same_values(first, second)
 
 
 @pytest.mark.parametrize("with_normals", [False, True])
@@ -241,10 +356,7 @@ def test_duplicates_and_two_images_stay_finite() -> None:
 def test_the_same_bags_are_described_as_they_were(method: Method) -> None:
     bags, normals = flawed_bags(), normal_bags()
     fitted, described, _ = fit_describer(bags, normals, method)
-    again = fitted.describe(bags)
-    np.testing.assert_array_equal(again.scores, described.scores)
-    np.testing.assert_array_equal(again.weights, described.weights)
-    np.testing.assert_array_equal(again.embeddings, described.embeddings)
+    assert_same_values(fitted.describe(bags), described)
     assert (fitted.whitening is None) == (method.pooling == "average")
     one = fitted.describe(bags.take([4]))
     np.testing.assert_allclose(one.embeddings, described.embeddings[4:5], atol=1e-5)

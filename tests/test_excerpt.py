@@ -18,7 +18,7 @@ from flawsort import AnomalyClusterer, excerpt, open_run, storing
 from flawsort.cluster import cut, ward_linkage
 from flawsort.excerpt import linkage_of, shown_rows
 from flawsort.report import render_report
-from flawsort.runs import save_run
+from flawsort.runs import Run, save_run
 from plates import KINDS, Cli, contents, fingerprint
 from test_report import Page, make_evaluation, make_run
 
@@ -151,6 +151,7 @@ def test_a_part_of_a_run_lines_up(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(part.linkage, linkage_of(run.linkage, rows))
     assert part.thumbnails == tuple(run.thumbnails[row] for row in rows)
     assert part.reference is run.reference
+    check_regions(run, part)
     sizes = np.bincount(run.table["cluster"])
     assert part.manifest["warnings"] == [
         f"This page shows {len(rows)} of 40 images, of each group evenly from its most typical to "
@@ -164,6 +165,39 @@ def test_a_part_of_a_run_lines_up(monkeypatch: pytest.MonkeyPatch) -> None:
     k = len(sizes)
     assert same_partition(cut(part.linkage, k), np.array(part.table["cluster"]))
     assert fingerprint(run) == before
+
+
+def check_regions(run: Run, part: Run) -> None:
+    """The part has the regions of its images and no others, each with its own embedding."""
+    shown = set(part.table["name"])
+    kept = [row for row, name in enumerate(run.regions["name"]) if name in shown]
+    assert 0 < len(kept) < len(run.regions["name"])
+    assert part.regions.keys() == run.regions.keys()
+    for column, values in run.regions.items():
+        assert part.regions[column] == [values[row] for row in kept]
+    np.testing.assert_array_equal(part.region_embeddings, run.region_embeddings[kept])
+    # Image after image, of each all of them.
+    places = [part.table["name"].index(name) for name in part.regions["name"]]
+    assert places == sorted(places)
+    for name in shown:
+        counts = [one.regions["name"].count(name) for one in (part, run)]
+        assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("where", ["nowhere", "not among those shown"])
+def test_a_part_without_regions(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    limits(monkeypatch, 15, 3)
+    run = make_run()
+    shown = {run.table["name"][row] for row in shown_rows(run.table)}
+    if where == "nowhere":
+        shown = set(run.table["name"])
+    kept = [row for row, name in enumerate(run.regions["name"]) if name not in shown]
+    bare = {column: [values[row] for row in kept] for column, values in run.regions.items()}
+    run = dataclasses.replace(run, regions=bare, region_embeddings=run.region_embeddings[kept])
+    part, _ = excerpt.excerpt(run)
+    assert part.regions == {column: [] for column in run.regions}
+    assert part.region_embeddings.shape == (0, 48)
+    assert part.region_embeddings.dtype == run.region_embeddings.dtype
 
 
 def test_the_page_of_a_large_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +260,7 @@ def test_their_size_follows_what_is_shown(
 
 def test_a_large_run_is_saved_and_opened_whole(large: Path, tmp_path: Path) -> None:
     run = open_run(large)
+    assert set(run.regions["name"]) > {run.table["name"][row] for row in shown_rows(run.table)}
     save_run(run, tmp_path / "again")
     assert fingerprint(open_run(tmp_path / "again")) == fingerprint(run)
     first, second = contents(large), contents(tmp_path / "again")

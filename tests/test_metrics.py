@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise, permutations
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from flawsort.metrics import (
     pixel_auroc,
     purity_curve,
     reduction_at,
+    several_kinds,
 )
 
 
@@ -317,3 +319,35 @@ def test_maps_that_cannot_be_judged() -> None:
         pixel_auroc(scores * np.nan, grid, [mask, None])
     with pytest.raises(OptionError, match=r"side must be at least 1 pixel\. Got 0\."):
         pixel_auroc(scores, grid, [mask, None], 0)
+
+
+# ---- several kinds ----
+
+
+class TestSeveralKinds:
+    CLASS_OF: ClassVar = {0: "dent", 1: "stain", 2: "dent", 3: "good"}
+
+    def test_by_hand(self) -> None:
+        truth = [{"dent", "stain"}, {"stain", "tear"}, {"dent", "stain", "tear"}]
+        kinds = [(0, 1), (3, 2), (1, 0, 2)]
+        found = several_kinds(truth, kinds, self.CLASS_OF)
+        assert found.n_images == 3
+        assert found.recall == pytest.approx((1 + 0 + 2 / 3) / 3)
+        assert found.recall_of_label == pytest.approx((1 / 2 + 0 + 1 / 3) / 3)
+        # Two groups of one class are one answer.
+        assert found.precision == pytest.approx((1 + 0 + 1) / 3)
+
+    def test_groups_that_stand_for_nothing_are_no_answers(self) -> None:
+        found = several_kinds([{"dent", "stain"}], [(-1, 0, 9)], self.CLASS_OF)
+        assert (found.recall, found.recall_of_label, found.precision) == (0.5, 0, 1)
+        nothing = several_kinds([{"dent", "stain"}], [(-1,)], self.CLASS_OF)
+        assert (nothing.recall, nothing.precision) == (0, 0)
+
+    @pytest.mark.parametrize("kinds", [[], [(0,), (1,)]])
+    def test_lengths(self, kinds: list[tuple[int, ...]]) -> None:
+        with pytest.raises(InputError, match=rf"at least 1. Got 1 and {len(kinds)}"):
+            several_kinds([{"dent"}], kinds, self.CLASS_OF)
+
+    def test_nobody(self) -> None:
+        with pytest.raises(InputError, match="Got 0 and 0"):
+            several_kinds([], [], self.CLASS_OF)

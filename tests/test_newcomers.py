@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ from flawsort import intake as intake_module
 from flawsort.assign import Assignment, Groups
 from flawsort.backbones import load_backbone
 from flawsort.cache import BagCache
+from flawsort.describe import Described
 from flawsort.embed import Embedded, embed
 from flawsort.engines import cpu
 from flawsort.files import array_images, find_images
+from flawsort.kinds import Regions
+from flawsort.regions import Outlines
 from plates import SIDE, plate, plate_arrays, settings, write_plates
 
 KINDS = ("streak", "dent", "good") * 4 + ("dent",)
@@ -73,7 +77,14 @@ def at_once(model: AnomalyClusterer, folder: Path) -> tuple[Embedded, Assignment
     backbone = load_backbone("efficientnet-lite2", image_size=SIDE)
     embedded = embed(find_images(folder), backbone, model.view_)
     described = model.describer_.describe(embedded.bags)
-    found = Groups.of(model.embeddings_, model.labels_).assign(described.embeddings)
+    groups = Groups.of(model.embeddings_, model.labels_)
+    found = groups.assign(described.embeddings)
+    kinds = [[label] for label in found.labels.tolist()]
+    like = groups.assign(described.region_embeddings).labels.tolist()
+    for image, label in zip(described.outlines.images.tolist(), like, strict=True):
+        if label not in (-1, *kinds[image], *model._plain_groups()):
+            kinds[image].append(label)
+    found = dataclasses.replace(found, kinds=tuple(map(tuple, kinds)))
     scores, valid = described.scores, embedded.bags.valid
     return embedded, found, scores if valid is None else np.where(valid, scores, scores.min())
 
@@ -93,6 +104,7 @@ def test_images_of_the_run_are_described_as_they_were(
         np.testing.assert_array_equal(found.labels, again.labels)
         np.testing.assert_allclose(found.novelty, again.novelty, atol=1e-9)
         assert (found.labels >= 0).all()
+        assert found.kinds == one.kinds_
         assert images.digests == one.images_.digests
         seen = np.ones(scores.shape, bool) if one.valid_ is None else one.valid_
         np.testing.assert_array_equal(scores[seen], one.scores_[seen])
@@ -112,6 +124,65 @@ def test_many_images_do_not_push_others_out_of_the_users_cache(
     assert any(path.is_file() for path in (tmp_path / "named").rglob("*"))
 
 
+def test_an_image_that_comes_again_has_the_regions_of_the_run() -> None:
+    def outlines(images: list[int]) -> Outlines:
+        return Outlines.of([(image, 1.0, np.array([0])) for image in images])
+
+    blank = np.zeros((6, 2), np.float32)
+    described = Described(blank, blank, blank, outlines([0, 0, 1, 3, 4]), blank)
+    in_run = np.array([5, 6, 7, 8])
+    fitted = Regions(outlines([2, 2, 7, 9]), blank, in_run, in_run, np.ones(4))
+    # The second of the batch is the third of the run, the fourth its eighth, the sixth its first.
+    again = {1: 2, 3: 7, 5: 0}
+    images, labels = newcomers._regions_of(described, np.arange(5), again, fitted)
+    assert list(zip(images.tolist(), labels.tolist(), strict=True)) == [
+        (0, 0), (0, 1), (4, 4), (1, 5), (1, 6), (3, 7),
+    ]  # fmt: skip
+
+
+def spotted(kinds: list[tuple[int, ...]], *, seed: int) -> Bags:
+    """Bags of 12 by 12 patches with a spot of two by two for each of their kinds, 1 and 2, those
+    of an image in different halves."""
+    rng = np.random.default_rng(seed)
+    common = np.random.default_rng(0)
+    background, flaws = common.standard_normal((12, 12, 16)), 3 * common.standard_normal((3, 16))
+    patches = background + 0.1 * rng.standard_normal((len(kinds), 12, 12, 16))
+    for bag, spots in zip(patches, kinds, strict=True):
+        for half, kind in enumerate(spots):
+            row, column = rng.integers(1, 9), 6 * half + rng.integers(1, 4)
+            bag[row : row + 2, column : column + 2] = flaws[kind] + 0.1 * rng.standard_normal(16)
+    patches /= np.linalg.norm(patches, axis=3, keepdims=True)
+    return Bags(patches.reshape(len(kinds), 144, 16).astype(np.float16), (12, 12))
+
+
+def test_images_of_two_kinds(batched: list[int]) -> None:
+    """Also where they come again, before and after others in a batch."""
+    known = spotted([(1,)] * 8 + [(2,)] * 8 + [()] * 16, seed=1)
+    normals = spotted([()] * 12, seed=2)
+    model = AnomalyClusterer(n_clusters=3).fit(known, normal=normals)
+    none, one, two = (int(model.labels_[row]) for row in (16, 0, 8))
+    assert len({none, one, two}) == 3
+    assert model.kinds_ == ((one,),) * 8 + ((two,),) * 8 + ((none,),) * 16
+    new = spotted([(1, 2), (2,), (2, 1), ()], seed=3)
+    mixed = Bags(np.concatenate([new.patches[:2], known.patches[[9]], new.patches[2:]]), (12, 12))
+    found = model.assign(mixed)[1]
+    assert [group for group, *_ in found.kinds] == found.labels.tolist()
+    shown = [set(groups) - {-1} for groups in found.kinds]
+    assert shown == [{one, two}, {two}, {two}, {one, two}, {none}]
+    # All of it again, as part of the run.
+    both = Bags(np.concatenate([known.patches, new.patches[[0, 2]]]), (12, 12))
+    model = AnomalyClusterer(n_clusters=3).fit(both, normal=normals)
+    assert [len(groups) for groups in model.kinds_] == [1] * 32 + [2] * 2
+    order = np.random.default_rng(4).permutation(34)
+    again = model.assign(both.take(order))[1]
+    assert again.kinds == tuple(model.kinds_[row] for row in order)
+    # Among peers, too, where compared with itself nothing of it is unusual.
+    model = AnomalyClusterer(n_clusters=6).fit(both)
+    again = model.assign(both.take(order))[1]
+    assert again.kinds == tuple(model.kinds_[row] for row in order)
+    assert max(map(len, again.kinds)) > 1
+
+
 @pytest.mark.parametrize("way", ["normals", "peers", "padded", "uniform", "lists"])
 def test_batches_are_as_all_at_once(plates: Path, new: Path, batched: list[int], way: str) -> None:
     model = model_of(plates, way)
@@ -126,6 +197,7 @@ def test_batches_are_as_all_at_once(plates: Path, new: Path, batched: list[int],
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-5)
     np.testing.assert_allclose(found.placed.distance, expected.placed.distance, atol=1e-5)
     np.testing.assert_array_equal(found.placed.runner_up, expected.placed.runner_up)
+    assert found.kinds == expected.kinds
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, all_scores, atol=1e-5)
     rows = [images.names.index(f"{name}.png") for name in ("a-copy", "m-copy", "dent04")]

@@ -19,12 +19,14 @@ from flawsort import partfiles
 from flawsort.describe import Describer
 from flawsort.engines import CpuEngine
 from flawsort.errors import OptionError
+from flawsort.extent import N_EXTENTS
 from flawsort.folders import LocalFolder, StoredFolder, folder_at
+from flawsort.heatmaps import HeatScale
 from flawsort.partfiles import Batch, Part, PartFiles, run_setting
 from flawsort.presets import Method
 from flawsort.records import Bags
 from flawsort.references import NormalReference, PeerReference
-from part_batches import a_batch, assert_same_part
+from part_batches import DIM, a_batch, assert_same_part
 
 needs_stores = pytest.mark.skipif(
     find_spec("fsspec") is None, reason="fsspec is not installed: pip install 'flawsort[ray]'"
@@ -147,13 +149,42 @@ class TestParts:
         batch, part = a_batch(1)
         if n == 0:
             batch = a_batch(2)[0]
-            none = np.empty((0, 0), np.float16)
             reasons = dict(zip(batch.images.names, ("empty", "torn"), strict=True))
-            vectors, found = none.astype(np.float32), none.astype(np.float64)
-            part = Part((), none, none, vectors, found, None, reasons)
+            part = Part((), None, None, reasons)
         files = PartFiles(str(tmp_path), {})
         files.store(batch, part)
         assert_same_part(files.load(batch), part)
+
+    @pytest.mark.parametrize("n_extents", [0, N_EXTENTS], ids=["averages", "residuals"])
+    @pytest.mark.parametrize(
+        "n_regions",
+        [(0, 0, 0, 0), (0, 3, 0, 2), (2, 0, 0, 0), (0, 0, 0, 1), (1, 4, 2, 3)],
+        ids=str,
+    )
+    def test_regions(self, tmp_path: Path, n_regions: tuple[int, ...], n_extents: int) -> None:
+        batch, part = a_batch(n_regions=n_regions, n_extents=n_extents)
+        files = PartFiles(str(tmp_path), {})
+        files.store(batch, part)
+        again = files.load(batch)
+        assert_same_part(again, part)
+        assert again is not None
+        assert again.features is not None
+        regions = again.features.regions
+        assert np.bincount(regions.outlines.images, minlength=4).tolist() == list(n_regions)
+        # As wide as those of the images even where there are none: batches are put together.
+        assert regions.vectors.shape == (sum(n_regions), DIM)
+        assert regions.extents.shape == (sum(n_regions), n_extents)
+
+    def test_what_was_read_can_be_written_to(self, tmp_path: Path) -> None:
+        batch, part = a_batch(masked=True)
+        files = PartFiles(str(tmp_path), {})
+        files.store(batch, part)
+        again = files.load(batch)
+        assert again is not None
+        assert again.features is not None
+        regions = again.features.regions
+        for values in (again.features.vectors, regions.vectors, regions.extents):
+            values += 1
 
     @pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
     def test_others_can_read_them(self, tmp_path: Path) -> None:
@@ -327,7 +358,8 @@ class TestAbandoned:
 
 
 def a_describer(known: Bags, **method: Any) -> Describer:
-    return Describer(Method(**method), NormalReference.from_bags(known, exact=True), 0.5, 0.2)
+    reference = NormalReference.from_bags(known, exact=True)
+    return Describer(Method(**method), reference, 0.5, 0.2, HeatScale(0.1, 0.9))
 
 
 class TestSetting:
@@ -355,6 +387,8 @@ class TestSetting:
             run_setting({}, a_describer(known, pooling="average"), batches),
             run_setting({}, dataclasses.replace(describer, temperature=0.6), batches),
             run_setting({}, dataclasses.replace(describer, spread=0.3), batches),
+            run_setting({}, dataclasses.replace(describer, heat=HeatScale(0.2, 0.9)), batches),
+            run_setting({}, dataclasses.replace(describer, heat=HeatScale(0.1, 0.8)), batches),
             run_setting({}, dataclasses.replace(describer, whitening=whitening), batches),
             run_setting({}, dataclasses.replace(describer, whitening=2 * whitening), batches),
             run_setting({}, dataclasses.replace(peers, whitening=whitening), batches),
@@ -384,13 +418,29 @@ class TestSetting:
 
 
 def check_columns(table: dict[str, Any], batch: Batch, part: Part) -> None:
-    names = batch.images.names
+    names, features = batch.images.names, part.features
+    assert features is not None
     assert list(table["name"]) == [names[row] for row in (0, 2, 3, 4, 1)]
     assert list(table["digest"]) == [batch.images.digests[row] for row in (0, 2, 3, 4, 1)]
     assert list(table["reason"]) == [None] * 4 + ["not an image, as ö says"]
-    np.testing.assert_array_equal(table["vector"][1], part.vectors[1])
+    np.testing.assert_array_equal(table["vector"][1], features.vectors[1])
     assert list(table["vector"][4]) == []
-    np.testing.assert_array_equal(np.frombuffer(table["scores"][2], np.float16), part.scores[2])
-    np.testing.assert_array_equal(np.frombuffer(table["weights"][3], np.float16), part.weights[3])
-    np.testing.assert_array_equal(np.frombuffer(table["extents"][0], np.float64), part.extents[0])
-    assert table["scores"][4] is table["extents"][4] is None
+
+    def values(column: str, row: int, dtype: type) -> list[Any]:
+        found: list[Any] = np.frombuffer(table[column][row], dtype).tolist()
+        return found
+
+    assert values("scores", 2, np.float16) == features.scores[2].tolist()
+    assert values("weights", 3, np.float16) == features.weights[3].tolist()
+    assert values("extents", 0, np.float64) == features.extents[0].tolist()
+    # The first three regions are those of the second image.
+    regions = features.regions
+    outlined = [[len(regions.outlines[row]), *regions.outlines[row]] for row in range(3)]
+    assert values("outlines", 1, np.int32) == [cell for one in outlined for cell in one]
+    assert values("peaks", 1, np.float32) == regions.outlines.peaks[:3].tolist()
+    assert values("region_vectors", 1, np.float32) == regions.vectors[:3].ravel().tolist()
+    assert values("region_extents", 1, np.float64) == regions.extents[:3].ravel().tolist()
+    for column in ("scores", "extents", "outlines", "peaks", "region_vectors", "region_extents"):
+        assert table[column][4] is None
+    for column in ("outlines", "peaks", "region_vectors", "region_extents"):
+        assert table[column][0] == table[column][2] == b""

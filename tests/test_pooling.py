@@ -48,6 +48,27 @@ def test_average_pooling_is_the_weighted_mean(dtype: type) -> None:
     np.testing.assert_array_equal(weights, before[1])
 
 
+@pytest.mark.parametrize("images", [[0, 0, 2], [1, 1, 1, 1, 2, 2], [2], []], ids=str)
+def test_several_averages_of_an_image(images: list[int]) -> None:
+    patches = unit_vectors(3, 7, 4, dtype=np.float16)
+    weights = made_weights(len(images), 7)
+    pooled = average_pooling(patches, weights, np.array(images, int))
+    assert pooled.dtype == np.float32
+    assert pooled.shape == (len(images), 4)
+    for row, image in enumerate(images):
+        for d in range(4):
+            total = sum(float(weights[row, m]) * float(patches[image, m, d]) for m in range(7))
+            assert pooled[row, d] == pytest.approx(total, abs=1e-6)
+
+
+def test_an_average_for_each_image_unless_told() -> None:
+    patches, weights = unit_vectors(3, 7, 4), made_weights(3, 7)
+    whole = average_pooling(patches, weights)
+    np.testing.assert_array_equal(average_pooling(patches, weights, np.arange(3)), whole)
+    with pytest.raises(ValueError, match="zip"):
+        average_pooling(patches, weights[:2])
+
+
 def test_permuting_patches_leaves_the_average_unchanged() -> None:
     patches, weights = unit_vectors(3, 9, 5), made_weights(3, 9)
     order = np.random.default_rng(0).permutation(9)
@@ -91,13 +112,18 @@ def background_of(bags: Bags, image: int) -> list[int]:
 
 
 def naive_residual(
-    bags: Bags, weights: Array, expected: Array, whitening: Array | None = None
+    bags: Bags,
+    weights: Array,
+    expected: Array,
+    whitening: Array | None = None,
+    images: Array | None = None,
 ) -> Array:
-    """expected: (n_images, n_patches, dim), what is expected in place of every patch."""
+    """expected: (n_images, n_patches, dim), what is expected in place of every patch. images: of
+    each row of weights."""
     pooled = []
-    for i in range(len(bags)):
+    for row, i in enumerate(range(len(bags)) if images is None else images):
         residual = bags.patches[i].astype(np.float64) - expected[i]
-        flaw = sum(float(weights[i, m]) * residual[m] for m in range(bags.n_patches))
+        flaw = sum(float(weights[row, m]) * residual[m] for m in range(bags.n_patches))
         background = np.mean([residual[m] for m in background_of(bags, i)], axis=0)
         vector = flaw - background
         if whitening is not None:
@@ -127,8 +153,11 @@ def test_residual_pooling(
         return np.take_along_axis(normal[images], chosen[..., None], axis=1)
 
     before = patches.copy(), weights.copy()
-    pooled = residual_pooling(bags, weights, expected, progress=lambda *call: calls.append(call))
+    pooled, of_parts = residual_pooling(
+        bags, weights, expected, progress=lambda *call: calls.append(call)
+    )
     np.testing.assert_allclose(pooled, naive_residual(bags, weights, normal), atol=1e-5)
+    assert of_parts.shape == (0, 4)
     np.testing.assert_array_equal(patches, before[0])
     np.testing.assert_array_equal(weights, before[1])
     n_chosen = max(1, round(CHOSEN_SHARE * n_patches))
@@ -142,6 +171,60 @@ def test_residual_pooling(
     assert calls == [("comparing", end, 3) for end in ends]
 
 
+def some_parts(weights: Array, images: list[int]) -> Array:
+    """(n_parts, n_patches): for each part other weights for some of the image's chosen patches."""
+    rng = np.random.default_rng(6)
+    parts = np.zeros((len(images), weights.shape[1]), np.float32)
+    for row, image in enumerate(images):
+        chosen = rng.permutation(np.flatnonzero(weights[image]))
+        some = chosen[: rng.integers(1, len(chosen) + 1)]
+        drawn = rng.random(len(some)) + 0.1
+        parts[row, some] = drawn / drawn.sum()
+    return parts
+
+
+# Images without a part first, in between and last; several of one; as many as images or not.
+PARTS = [[], [0], [6], [1, 1, 4], [0, 2, 2, 2, 3, 6, 6], [1, 1, 1, 2, 3, 4, 5, 5]]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 64])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("white", [False, True])
+@pytest.mark.parametrize("images", PARTS, ids=str)
+def test_parts_of_images(
+    monkeypatch: pytest.MonkeyPatch, images: list[int], white: bool, masked: bool, at_once: int
+) -> None:
+    monkeypatch.setattr(pooling, "IMAGES_AT_ONCE", at_once)
+    valid = np.random.default_rng(3).random((7, 60)) > 0.5 if masked else None
+    bags = Bags(unit_vectors(7, 60, 4, dtype=np.float16), (6, 10), valid)
+    normal = unit_vectors(7, 60, 4, seed=8)
+    whitening = np.random.default_rng(2).standard_normal((4, 4)) if white else None
+    weights = keep_heaviest(made_weights(7, 60, valid))
+    of, parts = np.array(images, int), some_parts(weights, images)
+    before = of.copy(), parts.copy()
+    pooled, of_parts = residual_pooling(
+        bags, weights, lookup(normal), parts=(of, parts), whitening=whitening
+    )
+    alone, _ = residual_pooling(bags, weights, lookup(normal), whitening=whitening)
+    np.testing.assert_array_equal(pooled, alone)
+    assert of_parts.dtype == np.float32
+    assert of_parts.shape == (len(images), 4)
+    naive = naive_residual(bags, parts, normal, whitening, of).reshape(-1, 4)
+    np.testing.assert_allclose(of_parts, naive, atol=1e-5)
+    for now, then in zip((of, parts), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_a_part_with_the_weights_of_its_image_is_the_image() -> None:
+    bags, normal = Bags(unit_vectors(70, 16, 4), (4, 4)), unit_vectors(70, 16, 4, seed=8)
+    weights = keep_heaviest(made_weights(70, 16))
+    assert pooling.IMAGES_AT_ONCE < 70
+    pooled, of_parts = residual_pooling(
+        bags, weights, lookup(normal), parts=(np.arange(70), weights)
+    )
+    np.testing.assert_allclose(of_parts, pooled, atol=1e-6)
+
+
 def shown(bags: Bags, images: Array, chosen: Array) -> Array:
     """The chosen patches themselves."""
     return np.take_along_axis(bags.patches[images], chosen[..., None], axis=1)
@@ -150,7 +233,7 @@ def shown(bags: Bags, images: Array, chosen: Array) -> Array:
 def test_an_image_that_is_as_expected_has_no_residual() -> None:
     bags = Bags(unit_vectors(2, 8, 3), (2, 4))
     weights = keep_heaviest(made_weights(2, 8))
-    pooled = residual_pooling(bags, weights, lambda images, chosen: shown(bags, images, chosen))
+    pooled, _ = residual_pooling(bags, weights, lambda images, chosen: shown(bags, images, chosen))
     np.testing.assert_array_equal(pooled, np.zeros((2, 3)))
 
 
@@ -158,7 +241,7 @@ def test_what_all_patches_have_in_common_is_taken_off() -> None:
     bags = Bags(unit_vectors(2, 8, 3), (2, 4))
     weights = keep_heaviest(made_weights(2, 8))
     shift = np.array([0.3, -0.2, 0.1], np.float32)
-    pooled = residual_pooling(
+    pooled, _ = residual_pooling(
         bags,
         weights,
         lambda images, chosen: shown(bags, images, chosen) + shift,
@@ -176,18 +259,18 @@ def test_residuals_are_whitened_before_their_length_counts() -> None:
     # Not symmetric, so that the side it is multiplied from tells.
     whitening = np.random.default_rng(2).standard_normal((4, 4))
     before = whitening.copy()
-    pooled = residual_pooling(bags, weights, lookup(normal), whitening=whitening)
+    pooled, _ = residual_pooling(bags, weights, lookup(normal), whitening=whitening)
     assert pooled.dtype == np.float32
     np.testing.assert_allclose(pooled, naive_residual(bags, weights, normal, whitening), atol=1e-5)
     np.testing.assert_array_equal(whitening, before)
-    plain = residual_pooling(bags, weights, lookup(normal))
+    plain, _ = residual_pooling(bags, weights, lookup(normal))
     lengths = np.linalg.norm(plain, axis=1)
     # Twice as long before the power, not after it.
-    twice = residual_pooling(bags, weights, lookup(normal), whitening=2 * np.eye(4))
+    twice, _ = residual_pooling(bags, weights, lookup(normal), whitening=2 * np.eye(4))
     np.testing.assert_allclose(
         np.linalg.norm(twice, axis=1), 2**RESIDUAL_POWER * lengths, rtol=1e-5
     )
-    same = residual_pooling(bags, weights, lookup(normal), whitening=np.eye(4))
+    same, _ = residual_pooling(bags, weights, lookup(normal), whitening=np.eye(4))
     np.testing.assert_allclose(same, plain, atol=1e-6)
 
 

@@ -23,6 +23,7 @@ from flawsort.raster import is_deep
 from flawsort.records import RemoteFile
 from flawsort.remote import is_url, write_whole
 from flawsort.summary import images_table
+from part_batches import assert_same_values
 from plates import plate, settings, write_plates
 
 needs_fsspec = pytest.mark.skipif(
@@ -223,7 +224,7 @@ class TestRead:
         images = find_images("memory://bucket")
         zero = np.zeros(2)
         placed = Placement(zero, np.array([-1, -1]), zero)
-        table = images_table(images, np.array([0, 0]), zero, placed, [[], []])
+        table = images_table(images, np.array([0, 0]), zero, placed, ((0,), (0,)), [[], []])
         assert table["path"] == [f"memory://bucket/{name}" for name in images.names]
 
     def test_a_fit_comes_to_the_same(self, bucket: Any, plates: Path) -> None:
@@ -233,6 +234,7 @@ class TestRead:
         there = AnomalyClusterer(n_clusters=2, **settings()).fit("memory://plates")
         np.testing.assert_array_equal(here.labels_, there.labels_)
         np.testing.assert_array_equal(here.embeddings_, there.embeddings_)
+        assert_same_values(here.regions_, there.regions_)
 
 
 @needs_fsspec

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
 import shutil
 import signal
+from copy import copy as copy_of
 from pathlib import Path
 
 import arro3.io
@@ -20,8 +22,11 @@ from flawsort import AnomalyClusterer, BackboneError, Bags, Method, OptionError,
 from flawsort import open_run as open_
 from flawsort.backbones import DEFAULT_BACKBONE, catalogue, entry_path
 from flawsort.engines import choose_engine
+from flawsort.kinds import Regions
+from flawsort.regions import Outlines, mask_cells
 from flawsort.runs import replace_files, save_run
 from flawsort.storing import make_run
+from part_batches import assert_same_values
 from plates import (
     NORMALS,
     Cli,
@@ -37,8 +42,20 @@ from plates import (
 
 FILES = {
     "embeddings.npy", "images.csv", "images.parquet", "layout.npy", "linkage.npy", "manifest.json",
-    "reference.npy", "report.html", "scores.npy", "thumbnails.bin", "thumbnails.npy", "weights.npy",
-    "whitening.npy",
+    "reference.npy", "region-embeddings.npy", "regions.csv", "regions.parquet", "report.html",
+    "scores.npy", "thumbnails.bin", "thumbnails.npy", "weights.npy", "whitening.npy",
+}  # fmt: skip
+# What a run is not opened from.
+NOT_READ = {"manifest.json", "report.html", "images.csv", "regions.csv"}
+COLUMNS = {
+    "images": [
+        "name", "path", "sha256", "cluster", "kinds", "score", "distance", "typicality",
+        "runner_up", "runner_up_distance", "flags",
+    ],
+    "regions": [
+        "name", "region", "cluster", "nearest", "confidence", "score", "heat", "x", "y", "width",
+        "height", "mask",
+    ],
 }  # fmt: skip
 # All but the quarter at the top left.
 INSIDE = np.kron(np.array([[0, 255], [255, 255]], np.uint8), np.ones((32, 32), np.uint8))
@@ -54,7 +71,7 @@ model = AnomalyClusterer.load(sys.argv[1])
 model.cache = None
 images, found, scores = model.assign(sys.argv[2])
 told = [images.names, found.labels.tolist(), found.nearest.tolist(), found.novelty.tolist(),
-        found.confidence.tolist(), scores.tolist()]
+        found.confidence.tolist(), scores.tolist(), found.kinds]
 print(json.dumps(told))
 """
 # Saves a run again and stops for ever where the largest file is to be written.
@@ -149,6 +166,7 @@ class TestRoundTrip:
             found.novelty.tolist(),
             found.confidence.tolist(),
             scores.tolist(),
+            [list(groups) for groups in found.kinds],
         ]
 
     def test_loaded_model(self, fitted: AnomalyClusterer, saved: Path) -> None:
@@ -160,7 +178,10 @@ class TestRoundTrip:
             assert getattr(model, name) == getattr(fitted, name)
         assert model.images_.names == fitted.images_.names
         assert model.images_.digests == fitted.images_.digests
-        for name in ("method", "temperature", "spread", "axes"):
+        assert len(model.regions_) >= 14
+        assert_same_values(model.regions_, fitted.regions_)
+        assert model.kinds_ == fitted.kinds_
+        for name in ("method", "temperature", "spread", "heat", "axes"):
             assert getattr(model.describer_, name) == getattr(fitted.describer_, name)
         assert model.describer_.axes is not None
         whitening = fitted.describer_.whitening
@@ -174,6 +195,86 @@ class TestRoundTrip:
         again = model.assign([plate("dent", 60), plate("good", 61)])
         assert again[0].names == images.names
         assert np.array_equal(again[1].novelty, found.novelty)
+        assert again[1].kinds == found.kinds
+
+    def test_the_table_of_regions(self, fitted: AnomalyClusterer, saved: Path) -> None:
+        run, regions = open_(saved), fitted.regions_
+        table, outlines = run.regions, regions.outlines
+        assert {len(column) for column in table.values()} == {len(regions)}
+        assert table["name"] == [fitted.images_.names[row] for row in outlines.images]
+        assert table["cluster"] == regions.labels.tolist()
+        assert table["score"] == outlines.peaks.tolist()
+        first = {name: table["name"].index(name) for name in table["name"]}
+        rows = [row - first[name] for row, name in enumerate(table["name"])]
+        assert table["region"] == rows
+        for row in range(len(regions)):
+            assert np.array_equal(mask_cells(table["mask"][row]), outlines[row])
+        boxes = np.array([table[name] for name in ("x", "y", "width", "height")]).T
+        boxes[:, 2:] += boxes[:, :2]
+        np.testing.assert_allclose(boxes, outlines.boxes(fitted.grid_), atol=1e-12)
+        assert run.region_embeddings.dtype == np.float32
+        assert np.array_equal(run.region_embeddings, regions.embeddings)
+        assert run.table["kinds"] == [";".join(map(str, one)) for one in fitted.kinds_]
+
+    def test_regions_like_no_group(self, fitted: AnomalyClusterer, tmp_path: Path) -> None:
+        model = copy_of(fitted)
+        labels = np.where(np.arange(len(model.regions_)) % 3 == 0, -1, model.regions_.labels)
+        model.regions_ = dataclasses.replace(model.regions_, labels=labels)
+        model.save(tmp_path / "run")
+        assert open_(tmp_path / "run").regions["cluster"] == labels.tolist()
+        assert_same_values(AnomalyClusterer.load(tmp_path / "run").regions_, model.regions_)
+
+    def test_regions_in_the_order_of_the_images(self, plates: Path, tmp_path: Path) -> None:
+        """Copies of one content have its regions each, whatever they are called."""
+        for name, source in (("z", "dent00"), ("b", "streak08"), ("m", "dent00"), ("a", "dent01")):
+            shutil.copy(plates / "parts" / f"{source}.png", tmp_path / f"{name}.png")
+        model = AnomalyClusterer(**settings(n_clusters=2))
+        model.fit(tmp_path, normal=plates / "good").save(tmp_path / "run")
+        run = open_(tmp_path / "run")
+        names = run.table["name"]
+        places = [names.index(name) for name in run.regions["name"]]
+        assert places == sorted(places)
+        own = {
+            name: [row for row, one in enumerate(run.regions["name"]) if one == name]
+            for name in names
+        }
+        assert all(own.values())
+        for column, values in run.regions.items():
+            if column != "name":
+                first, second = ([values[row] for row in own[one]] for one in ("m.png", "z.png"))
+                assert first == second
+        assert np.array_equal(
+            run.region_embeddings[own["m.png"]], run.region_embeddings[own["z.png"]]
+        )
+        assert_same_values(AnomalyClusterer.load(tmp_path / "run").regions_, model.regions_)
+
+    @pytest.mark.parametrize("way", ["uniform", "even", "emptied"])
+    def test_a_run_without_any_region(self, plates: Path, tmp_path: Path, way: str) -> None:
+        method = Method(weights="uniform", pooling="average") if way == "uniform" else Method()
+        model = AnomalyClusterer(**settings(n_clusters=2, method=method))
+        if way == "even":  # two images of which each patch is as unusual as any other
+            model.fit(Bags(np.eye(2, 8, dtype=np.float32)[:, None].repeat(16, axis=1), (4, 4)))
+        else:
+            model.fit(plates / "parts")
+        if way == "emptied":
+            none = np.empty(0, np.int64)
+            embeddings = model.regions_.embeddings[:0]
+            model.regions_ = Regions(Outlines.of([]), embeddings, none, none, np.empty(0))
+        assert len(model.regions_) == 0
+        run = make_run(model)
+        assert run.region_embeddings.shape == (0, run.embeddings.shape[1])
+        assert run.table["kinds"] == [str(label) for label in model.labels_]
+        model.save(tmp_path / "run")
+        assert fingerprint(open_(tmp_path / "run")) == fingerprint(run)
+        table = arro3.io.read_parquet(tmp_path / "run" / "regions.parquet").read_all()
+        types = {name: str(table.column(name).type) for name in table.column_names}
+        assert "Utf8" in types["name"]
+        assert "Int64" in types["cluster"]
+        assert "Float64" in types["x"]
+        assert (tmp_path / "run" / "regions.csv").read_text().splitlines() == [",".join(types)]
+        loaded = AnomalyClusterer.load(tmp_path / "run")
+        assert_same_values(loaded.regions_, model.regions_)
+        assert loaded.kinds_ == model.kinds_
 
     @pytest.mark.parametrize("weights", ["auto", "uniform"])
     def test_averages_have_no_whitening(self, plates: Path, tmp_path: Path, weights: str) -> None:
@@ -345,7 +446,7 @@ class TestBytes:
 
     def test_manifest(self, saved: Path, plates: Path) -> None:
         manifest = json.loads((saved / "manifest.json").read_text("utf-8"))
-        assert manifest["format"] == {"name": "flawsort-run", "version": 2}
+        assert manifest["format"] == {"name": "flawsort-run", "version": 3}
         assert manifest["flawsort"] == flawsort.__version__
         assert manifest["files"].keys() == FILES - {"manifest.json"}
         assert manifest["mode"] == "with normals"
@@ -359,15 +460,12 @@ class TestBytes:
         assert len(inputs["images"][0]["sha256"]) == 64
         assert len(inputs["normals"]) == 10
 
-    def test_csv_and_parquet_agree(self, saved: Path, fitted: AnomalyClusterer) -> None:
-        with (saved / "images.csv").open(newline="", encoding="utf-8") as file:
+    @pytest.mark.parametrize("which", ["images", "regions"])
+    def test_csv_and_parquet_agree(self, saved: Path, fitted: AnomalyClusterer, which: str) -> None:
+        with (saved / f"{which}.csv").open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
-        table = arro3.io.read_parquet(saved / "images.parquet").read_all()
-        assert list(rows[0]) == table.column_names
-        assert list(rows[0]) == [
-            "name", "path", "sha256", "cluster", "score", "distance", "typicality", "runner_up",
-            "runner_up_distance", "flags",
-        ]  # fmt: skip
+        table = arro3.io.read_parquet(saved / f"{which}.parquet").read_all()
+        assert list(rows[0]) == table.column_names == COLUMNS[which]
         for name in table.column_names:
             values = table.column(name).to_pylist()
             written = [row[name] for row in rows]
@@ -375,12 +473,14 @@ class TestBytes:
                 assert [float(cell) for cell in written] == pytest.approx(values, rel=1e-5)
             else:
                 assert written == [str(value) for value in values]
-        assert [int(row["cluster"]) for row in rows] == fitted.labels_.tolist()
-        assert Path(rows[0]["path"]).is_absolute()
+        labels = fitted.labels_ if which == "images" else fitted.regions_.labels
+        assert [int(row["cluster"]) for row in rows] == labels.tolist()
+        if which == "images":
+            assert Path(rows[0]["path"]).is_absolute()
 
 
 class TestDamage:
-    @pytest.mark.parametrize("name", sorted(FILES - {"manifest.json", "report.html", "images.csv"}))
+    @pytest.mark.parametrize("name", sorted(FILES - NOT_READ))
     def test_a_flipped_byte(self, copy: Path, name: str) -> None:
         content = bytearray((copy / name).read_bytes())
         content[len(content) // 2] ^= 1
@@ -401,7 +501,15 @@ class TestDamage:
             AnomalyClusterer.load(tmp_path / "run")
 
     @pytest.mark.parametrize(
-        "name", ["scores.npy", "images.parquet", "reference.npy", "whitening.npy"]
+        "name",
+        [
+            "scores.npy",
+            "images.parquet",
+            "reference.npy",
+            "regions.parquet",
+            "region-embeddings.npy",
+            "whitening.npy",
+        ],
     )
     def test_a_missing_file(self, copy: Path, name: str) -> None:
         (copy / name).unlink()
@@ -424,9 +532,9 @@ class TestDamage:
             open_(copy)
 
     def test_a_newer_format(self, copy: Path) -> None:
-        edit_manifest(copy, format={"name": "flawsort-run", "version": 3}, flawsort="9.1")
+        edit_manifest(copy, format={"name": "flawsort-run", "version": 4}, flawsort="9.1")
         message = (
-            r"has format version 3; this flawsort reads version 2\. It was written by flawsort 9\.1"
+            r"has format version 4; this flawsort reads version 3\. It was written by flawsort 9\.1"
         )
         with pytest.raises(RunError, match=message):
             open_(copy)
@@ -485,7 +593,7 @@ class TestOutput:
         assert contents(tmp_path) == before
 
     def test_a_run_of_a_newer_format_can_be_replaced(self, run: Run, copy: Path) -> None:
-        edit_manifest(copy, format={"name": "flawsort-run", "version": 2})
+        edit_manifest(copy, format={"name": "flawsort-run", "version": 3})
         with pytest.raises(OptionError, match="already holds a run"):
             save_run(run, copy)
         save_run(run, copy, overwrite=True)

@@ -19,20 +19,23 @@ from bags import flawed_patches, naive_peer_distances, same_partition
 from flawsort import AnomalyClusterer, Method, View, intake, memory, pipeline, streaming
 from flawsort.advice import Advice
 from flawsort.backbones import load_backbone
-from flawsort.describe import Describer, fit_describer
+from flawsort.describe import Described, Describer, fit_describer
 from flawsort.embed import embed_batch
 from flawsort.engines import CpuEngine, cpu
 from flawsort.errors import InputError, OptionError
 from flawsort.extent import extents
 from flawsort.files import array_images, find_images
+from flawsort.heatmaps import HeatScale, calibrate
 from flawsort.inputs import distinct_rows
 from flawsort.intake import Intake
 from flawsort.partfiles import Batch, Part
 from flawsort.pooling import residual_whitening
 from flawsort.records import Bags, ImageSet, SetAside
 from flawsort.references import NormalReference, PeerReference, compare_with_peers
+from flawsort.regions import Outlines, find_regions, region_scores, regions_of_images
 from flawsort.streaming import LocalWorkers, Streamed, describe_batch, fit_streamed
 from flawsort.weights import score_spread
+from part_batches import assert_same_values
 from plates import KINDS, contents, plate, plate_arrays, settings, write_plates
 
 BLANK = np.zeros((1, 1), np.uint8)
@@ -103,8 +106,11 @@ def assert_same(one: Streamed, other: Streamed) -> None:
         first, second = getattr(one.described, name), getattr(other.described, name)
         assert first.dtype == second.dtype
         np.testing.assert_array_equal(first, second)
-    np.testing.assert_array_equal(one.sample, other.sample)
+    assert len(one.described.outlines)
+    assert_same_values(one.described.outlines, other.described.outlines)
+    assert_same_values(one.described.region_embeddings, other.described.region_embeddings)
     assert one.images == other.images
+    assert one.describer.heat == other.describer.heat
     assert one.describer.temperature == other.describer.temperature
     assert one.describer.spread == other.describer.spread
     assert one.describer.axes == other.describer.axes
@@ -139,7 +145,7 @@ def test_peers_as_in_memory(method: Method, masked: bool) -> None:
     if masked:
         np.testing.assert_array_equal(found.valid, bags.valid)
     assert found.images == shelf.images
-    np.testing.assert_array_equal(found.sample, np.arange(N))
+    assert len(found.described.outlines) >= 10
     assert found.how == how
     assert how.startswith(
         "compared with a sample of 9 of them" if method.n_peers == 9 else "compared with each other"
@@ -150,22 +156,33 @@ def test_peers_as_in_memory(method: Method, masked: bool) -> None:
 @pytest.mark.parametrize("exact", [True, False, None])
 def test_normals_as_in_memory(exact: bool | None) -> None:
     method, shelf = Method(exact=exact), Shelf()
-    normals = Bags(flawed_patches([0] * 6, n_patches=16, seed=0), (4, 4))
+    normals = Bags(flawed_patches([0] * 9, n_patches=16, seed=0), (4, 4))
     describer, described, how = fit_describer(shelf.bags, normals, method)
     reference = NormalReference.from_bags(normals, exact=exact)
-    found = shelf.stream(method, normals=reference)
+    known = reference.scores_of_normals(normals)
+    assert known is not None
+    found = shelf.stream(method, normals=reference, normal_scores=known)
     check_described(found, describer, described)
+    assert len(found.described.outlines) >= 10
     assert found.how == how
     assert found.describer.reference is reference
 
 
-def check_described(found: Streamed, describer: Describer, described: Any) -> None:
+def check_described(found: Streamed, describer: Describer, described: Described) -> None:
     np.testing.assert_allclose(found.described.embeddings, described.embeddings, atol=1e-5)
     assert found.described.embeddings.dtype == np.float32
     for name in ("scores", "weights"):
         half = getattr(found.described, name)
         assert half.dtype == np.float16
         np.testing.assert_allclose(half, getattr(described, name), rtol=1e-3, atol=1e-6)
+    check_outlines(found.described.outlines, described.outlines)
+    assert found.described.region_embeddings.dtype == np.float32
+    np.testing.assert_allclose(
+        found.described.region_embeddings, described.region_embeddings, atol=1e-5
+    )
+    assert dataclasses.asdict(found.describer.heat) == pytest.approx(
+        dataclasses.asdict(describer.heat), rel=1e-6
+    )
     assert found.describer.temperature == pytest.approx(describer.temperature, rel=1e-6)
     assert found.describer.method == describer.method
     assert found.describer.spread == pytest.approx(describer.spread, rel=1e-6)
@@ -178,6 +195,13 @@ def check_described(found: Streamed, describer: Describer, described: Any) -> No
         for name in ("centres", "scales"):
             fitted = getattr(found.describer.axes, name)
             assert fitted == pytest.approx(getattr(describer.axes, name), rel=1e-5)
+
+
+def check_outlines(found: Outlines, expected: Outlines) -> None:
+    """The same places, of the same height but for rounding."""
+    for name in ("images", "cells", "ends"):
+        assert_same_values(getattr(found, name), getattr(expected, name))
+    np.testing.assert_allclose(found.peaks, expected.peaks, rtol=1e-5)
 
 
 def test_how_normals_are_searched_is_settled_for_the_whole_set(
@@ -217,7 +241,20 @@ def test_the_size_of_the_whole_set_says_how_many_peers(monkeypatch: pytest.Monke
     assert "a sample of 7 of them" in Shelf().stream(Method()).how
 
 
-def test_temperature_and_whitening_are_measured_on_a_sample(
+def test_known_scores_say_what_is_normal() -> None:
+    normals = Bags(flawed_patches([0] * 6, n_patches=16, seed=0), (4, 4))
+    reference, shelf = NormalReference.from_bags(normals), Shelf(masked=True)
+    scores = reference.compare(shelf.bags).scores
+    for known in (None, np.linspace(0.5, 0.9, 32, dtype=np.float32).reshape(2, 16)):
+        found = shelf.stream(Method(), normals=reference, normal_scores=known)
+        expected = calibrate(scores, shelf.bags.valid, known)
+        assert dataclasses.astuple(found.describer.heat) == pytest.approx(
+            dataclasses.astuple(expected), rel=1e-6
+        )
+        assert (expected.low > 0.88) is (known is not None)
+
+
+def test_temperature_heat_and_whitening_are_measured_on_a_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 11)
@@ -225,11 +262,15 @@ def test_temperature_and_whitening_are_measured_on_a_sample(
     assert shelf.bags.valid is not None
     found = shelf.stream(random_state=4)
     sample = np.random.default_rng(4).permutation(N)[:11]
-    np.testing.assert_array_equal(found.sample, np.sort(sample))
     comparison, _ = compare_with_peers(shelf.bags, n_peers=9, nearest_share=0.2, random_state=4)
     scores = comparison.scores
     spread = score_spread(scores[sample], shelf.bags.valid[sample])
     assert found.describer.temperature == pytest.approx(0.3 * spread, rel=1e-6)
+    heat = calibrate(scores[sample], shelf.bags.valid[sample])
+    assert dataclasses.astuple(found.describer.heat) == pytest.approx(
+        dataclasses.astuple(heat), rel=1e-6
+    )
+    assert heat.low != pytest.approx(calibrate(scores, shelf.bags.valid).low, rel=1e-3)
     whitening = residual_whitening(shelf.bags, scores, comparison.expected, sample)
     np.testing.assert_allclose(found.describer.whitening, whitening, atol=1e-5)
     every = residual_whitening(shelf.bags, scores, comparison.expected, np.arange(N))
@@ -264,6 +305,7 @@ def test_every_patch_alike(masked: bool) -> None:
     check_described(found, describer, described)
     assert found.describer.reference is None
     assert found.how == how
+    assert len(found.described.outlines) == 0
     assert found.images.names == tuple(f"{row:02d}.png" for row in shelf.good)
     assert len(shelf.calls[0]) == 1
 
@@ -309,8 +351,15 @@ def test_bad_files_are_left_out(
     assert set(found.images.set_aside) == {SetAside(f"{row:02d}.png", f"torn {row}") for row in bad}
     assert len(found.images.set_aside) == len(bad)
     usable = [row for row in np.random.default_rng(0).permutation(N) if row not in bad]
-    assert [good[row] for row in found.sample] == sorted(usable[:6])
     peers = usable[:4]
+    # What is measured, is on those of the sample that can be used.
+    assert isinstance(found.describer.reference, PeerReference)
+    bags, own = shelf.bags.take(usable[:6]), np.array([0, 1, 2, 3, -1, -1])
+    scores = found.describer.reference.compare(bags, own=own).scores
+    assert dataclasses.astuple(found.describer.heat) == pytest.approx(
+        dataclasses.astuple(calibrate(scores, bags.valid)), rel=1e-6
+    )
+    check_regions_line_up(found, shelf.bags.take(good))
     patches = shelf.bags.patches
     for place, row in enumerate(good):
         others = patches[[peer for peer in peers if peer != row]]
@@ -321,6 +370,23 @@ def test_bad_files_are_left_out(
         np.testing.assert_array_equal(found.valid, shelf.bags.valid[good])
     # No more is embedded for the sample than it takes.
     assert len([call for call in shelf.calls if call != sorted(call)]) <= -(-(6 + len(bad)) // 6)
+
+
+def check_regions_line_up(found: Streamed, bags: Bags) -> None:
+    """Each region is of the image whose scores its highest one is among, and none is lost."""
+    described, outlines = found.described, found.described.outlines
+    assert len(outlines)
+    assert described.region_embeddings.shape == (len(outlines), described.embeddings.shape[1])
+    for region in range(len(outlines)):
+        image, cells = outlines.images[region], outlines[region]
+        seen = described.scores[image, cells].max()
+        assert outlines.peaks[region] == pytest.approx(seen, rel=1e-3)
+    among = described.weights > 0
+    rough = find_regions(
+        described.scores, bags.grid, found.describer.heat, among=among, valid=bags.valid
+    )
+    assert abs(len(rough) - len(outlines)) <= 1  # in half precision one may be just too low
+    assert np.isin(rough.images, outlines.images).mean() > 0.9
 
 
 def test_what_was_set_aside_before_stays_listed_once() -> None:
@@ -372,36 +438,49 @@ def test_a_file_that_goes_away_on_the_way(method: Method) -> None:
 # ---- batches ----
 
 
+def a_describer(shelf: Shelf, rows: list[int]) -> Describer:
+    """With some of the bags as peers."""
+    reference = PeerReference(shelf.bags.patches[rows], 0.5)
+    return Describer(PEERS, reference, 0.1, 0.2, HeatScale(0.3, 0.8), TURN)
+
+
 def test_a_batch_keeps_what_an_image_comes_to() -> None:
     shelf = Shelf(bad=[2], masked=True)
-    describer = Describer(PEERS, PeerReference(shelf.bags.patches[[4, 1, 9]], 0.5), 0.1, 0.2, TURN)
+    describer = a_describer(shelf, [4, 1, 9])
     batch = Batch(shelf.images.take(range(5)), np.array([-1, 1, 5, -1, 0]))
     part = describe_batch(batch, shelf.embed, describer)
     rows = [0, 1, 3, 4]
     assert part.digests == tuple(shelf.images.digests[row] for row in rows)
     described = describer.describe(shelf.bags.take(rows), own=np.array([-1, 1, -1, 0]))
-    np.testing.assert_array_equal(part.vectors, described.embeddings)
-    assert not part.vectors[:, 0].any()  # whitened
-    np.testing.assert_array_equal(part.scores, described.scores.astype(np.float16))
-    np.testing.assert_array_equal(part.weights, described.weights.astype(np.float16))
+    features = part.features
+    assert features is not None
+    assert_same_values(features.vectors, described.embeddings)
+    assert not features.vectors[:, 0].any()  # whitened
+    assert_same_values(features.scores, described.scores.astype(np.float16))
+    assert_same_values(features.weights, described.weights.astype(np.float16))
     assert shelf.bags.valid is not None
     valid = shelf.bags.valid[rows]
-    found = extents(described.scores, (4, 4), 0.2, valid)
-    np.testing.assert_array_equal(part.extents, found)
+    assert_same_values(features.extents, extents(described.scores, (4, 4), 0.2, valid))
     np.testing.assert_array_equal(part.valid, valid)
     assert part.reasons == {"02.png": "torn 2"}
-    assert part.scores.dtype == part.weights.dtype == np.float16
-    assert part.vectors.dtype == np.float32
+    regions = features.regions
+    assert len(regions.outlines)
+    # Found before the scores are rounded.
+    assert_same_values(regions.outlines, described.outlines)
+    assert_same_values(regions.vectors, described.region_embeddings)
+    alone = region_scores(described.scores, regions.outlines, describer.heat)
+    found = extents(alone, (4, 4), 0.2, valid[regions.outlines.images])
+    assert_same_values(regions.extents, found)
 
 
 def test_a_batch_of_bad_files_says_why() -> None:
     shelf = Shelf(bad=range(5))
-    describer = Describer(PEERS, PeerReference(shelf.bags.patches[:3], 0.5), 0.1, 0.2, TURN)
     part = describe_batch(
-        Batch(shelf.images.take(range(5)), np.full(5, -1)), shelf.embed, describer
+        Batch(shelf.images.take(range(5)), np.full(5, -1)),
+        shelf.embed,
+        a_describer(shelf, [0, 1, 2]),
     )
-    assert part.digests == ()
-    assert len(part.scores) == len(part.vectors) == len(part.extents) == 0
+    assert (part.digests, part.features, part.valid) == ((), None, None)
     assert part.reasons == {f"{row:02d}.png": f"torn {row}" for row in range(5)}
 
 
@@ -566,8 +645,18 @@ def check_alike(streamed: AnomalyClusterer, held: AnomalyClusterer) -> None:
     if held.valid_ is not None:
         np.testing.assert_array_equal(streamed.valid_, held.valid_)
     assert dataclasses.asdict(streamed.heat_) == pytest.approx(
-        dataclasses.asdict(held.heat_), rel=2e-3
+        dataclasses.asdict(held.heat_), rel=1e-5
     )
+    check_outlines(streamed.regions_.outlines, held.regions_.outlines)
+    for name in ("labels", "nearest"):
+        assert_same_values(getattr(streamed.regions_, name), getattr(held.regions_, name))
+    np.testing.assert_allclose(streamed.regions_.embeddings, held.regions_.embeddings, atol=1e-5)
+    # The only region of an image lies as clearly in a group as the image, but for rounding: which
+    # of the two is ahead is left to chance.
+    np.testing.assert_allclose(
+        streamed.regions_.confidence, held.regions_.confidence, atol=1.01 / len(held.labels_)
+    )
+    assert streamed.kinds_ == held.kinds_
     assert (streamed.normals_ is None) == (held.normals_ is None)
     if streamed.normals_ is not None and held.normals_ is not None:
         assert sorted(streamed.normals_.names) == sorted(held.normals_.names)
@@ -619,6 +708,7 @@ def test_streamed_as_in_memory(
     streamed = fit(images, normal, view=view, method=method, random_state=2)
     check_alike(streamed, held)
     assert (held.valid_ is not None) == (case in ("mask", "pad"))
+    assert (len(held.regions_) == 0) == (case == "alike")
     assert ("inverted lists" in streamed.scored_) == (case == "lists")
     if case == "copies":
         assert streamed.warnings_ == ["3 of the images are exact copies of others."]
@@ -632,6 +722,10 @@ def test_names_and_their_order_change_nothing(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.embeddings_[order], second.embeddings_)
     np.testing.assert_array_equal(first.scores_[order], second.scores_)
     assert same_partition(first.labels_[order], second.labels_)
+    chosen, images = regions_of_images(first.regions_.outlines, order)
+    assert len(chosen) == len(first.regions_) > 0
+    assert_same_values(second.regions_.outlines, first.regions_.outlines.take(chosen, images))
+    assert_same_values(second.regions_.embeddings, first.regions_.embeddings[chosen])
 
 
 @pytest.mark.usefixtures("streams")
@@ -658,6 +752,8 @@ def test_a_streamed_run_sorts_new_images(plates: Path, tmp_path: Path, normal: b
     found = loaded.assign(new)
     np.testing.assert_array_equal(found[1].labels, expected[1].labels)
     np.testing.assert_allclose(found[2], expected[2], atol=1e-6)
+    assert found[1].kinds == expected[1].kinds
+    assert_same_values(loaded.regions_, model.regions_)
     np.testing.assert_array_equal(loaded.scores_, model.scores_)
     assert loaded.describer_.whitening is not None
     np.testing.assert_array_equal(loaded.describer_.whitening, model.describer_.whitening)

@@ -11,9 +11,17 @@ import pytest
 from bags import blobs
 from flawsort import summary
 from flawsort.cluster import Placement, centres, place
-from flawsort.heatmaps import LOOKS_NORMAL_BELOW
+from flawsort.heatmaps import LOOKS_NORMAL_BELOW, HeatScale
+from flawsort.kinds import Regions
 from flawsort.records import ImageSet
-from flawsort.summary import image_flags, images_table, two_dimensional_layout, typicality
+from flawsort.regions import Outlines
+from flawsort.summary import (
+    image_flags,
+    images_table,
+    regions_table,
+    two_dimensional_layout,
+    typicality,
+)
 
 
 def image_set(digests: str) -> ImageSet:
@@ -79,7 +87,8 @@ def test_the_table_has_one_plain_value_an_image() -> None:
         images.names, (*images.sources[:4], np.zeros((2, 2), np.uint8)), images.digests
     )
     flags = [["duplicate", "borderline"], [], [], [], ["looks-normal"]]
-    table = images_table(images, labels, np.arange(5, dtype=np.float32), placed, flags)
+    kinds = ((0,), (0, 1), (0, 12, 1), (1,), (1, 0))
+    table = images_table(images, labels, np.arange(5, dtype=np.float32), placed, kinds, flags)
     assert json.loads(json.dumps(table)) == table
     assert {len(column) for column in table.values()} == {5}
     assert table["name"] == list(images.names)
@@ -87,6 +96,7 @@ def test_the_table_has_one_plain_value_an_image() -> None:
     assert table["path"][4] == ""
     assert table["sha256"] == list("abcde")
     assert table["cluster"] == [0, 0, 0, 1, 1]
+    assert table["kinds"] == ["0", "0;1", "0;12;1", "1", "1;0"]
     assert table["score"] == [0, 1, 2, 3, 4]
     assert table["runner_up"] == [1, 1, 1, 0, 0]
     assert table["flags"] == ["duplicate;borderline", "", "", "", "looks-normal"]
@@ -95,9 +105,58 @@ def test_the_table_has_one_plain_value_an_image() -> None:
 
 def test_a_runner_up_that_is_not_there_is_at_distance_zero() -> None:
     placed = Placement(np.array([1.0]), np.array([-1]), np.array([np.inf]))
-    table = images_table(image_set("a"), np.array([0]), np.ones(1), placed, [[]])
+    table = images_table(image_set("a"), np.array([0]), np.ones(1), placed, ((0,),), [[]])
     assert table["runner_up"] == [-1]
     assert table["runner_up_distance"] == [0.0]
+
+
+# ---- regions ----
+
+
+def some_regions() -> Regions:
+    """Two of the first image, none of the second, one of the third; on a grid of 2 by 4."""
+    outlines = Outlines.of(
+        [(0, 0.75, np.array([1, 2, 6])), (0, 0.5, np.array([4])), (2, 0.3, np.array([0, 1, 3]))]
+    )
+    embeddings = np.zeros((3, 2), np.float32)
+    return Regions(
+        outlines, embeddings, np.array([1, -1, 0]), np.array([1, 2, 0]), np.array([0.5, 0, 1.0])
+    )
+
+
+def test_the_table_has_one_plain_value_a_region() -> None:
+    regions, images = some_regions(), image_set("abc")
+    boxes = regions.outlines.boxes((2, 4))
+    table = regions_table(images, regions, boxes, HeatScale(0.25, 0.5))
+    assert json.loads(json.dumps(table)) == table
+    assert list(table) == [
+        "name", "region", "cluster", "nearest", "confidence", "score", "heat", "x", "y", "width",
+        "height", "mask",
+    ]  # fmt: skip
+    assert table["name"] == [images.names[row] for row in (0, 0, 2)]
+    assert table["region"] == [0, 1, 0]
+    assert table["cluster"] == [1, -1, 0]
+    assert table["nearest"] == [1, 2, 0]
+    assert table["confidence"] == [0.5, 0, 1]
+    assert table["score"] == [float(np.float32(peak)) for peak in (0.75, 0.5, 0.3)]
+    assert table["heat"] == pytest.approx([1, 1, 0.2])
+    assert table["x"] == [0.25, 0, 0]
+    assert table["y"] == [0, 0.5, 0]
+    assert table["width"] == [0.5, 0.25, 1]
+    assert table["height"] == [1, 0.5, 0.5]
+    assert table["mask"] == ["1-2 6", "4", "0-1 3"]
+    assert {type(one) for name in ("region", "cluster", "nearest") for one in table[name]} == {int}
+
+
+def test_no_region_at_all() -> None:
+    nothing = np.empty(0)
+    none = Regions(
+        Outlines.of([]), np.empty((0, 2), np.float32), nothing.astype(int), nothing.astype(int),
+        nothing,
+    )  # fmt: skip
+    table = regions_table(image_set("abc"), none, np.empty((0, 4)), HeatScale(0.0, 1.0))
+    assert len(table) == 12
+    assert set(map(len, table.values())) == {0}
 
 
 # ---- the map ----

@@ -31,7 +31,8 @@ class Assignment:
     labels: the group, or -1 for a kind not seen before. nearest: the group whose centre is
     nearest, whatever the label. confidence: the share of the run's images that lie less clearly
     in their group; 0 where the label is -1. novelty: distance to the nearest images of the run,
-    in units of the limit; above 1 the label is -1.
+    in units of the limit; above 1 the label is -1. kinds: of each image its label, and the other
+    groups that regions of it are like (flawsort.kinds); empty where regions were not looked at.
     """
 
     labels: NDArray[np.int64]
@@ -39,6 +40,7 @@ class Assignment:
     confidence: NDArray[np.float64]
     novelty: NDArray[np.float64]
     placed: Placement
+    kinds: tuple[tuple[int, ...], ...] = ()
 
     def take(self, rows: Sequence[int] | Ints) -> Assignment:
         """The images at `rows`, in that order."""
@@ -54,6 +56,7 @@ class Assignment:
                 runner_up=placed.runner_up[index],
                 runner_up_distance=placed.runner_up_distance[index],
             ),
+            kinds=tuple(self.kinds[row] for row in index) if self.kinds else (),
         )
 
 
@@ -61,9 +64,9 @@ class Assignment:
 class Groups:
     """The groups of a run, measured once for any number of new images.
 
-    fitted: (n_fitted, dim), the run's own images. middles: (n_groups, dim). margins: (n_fitted,),
-    how clearly they lie in their groups, in ascending order. limit: how far a known kind may be
-    from them.
+    fitted: (n_fitted, dim), the run's images, or those that are compared with. middles: (n_groups,
+    dim). margins: (n,), how clearly all of them lie in their groups, in ascending order. limit: how
+    far a known kind may be from those fitted.
     """
 
     fitted: Floats
@@ -72,14 +75,16 @@ class Groups:
     limit: float
 
     @classmethod
-    def of(cls, fitted: Floats, labels: Ints) -> Groups:
-        """fitted: (n_fitted, dim). labels: (n_fitted,), counting from 0."""
+    def of(cls, fitted: Floats, labels: Ints, *, most: int | None = None) -> Groups:
+        """fitted: (n, dim). labels: (n,), counting from 0. most: whether a kind is known is asked
+        of so many of them, evenly spread; None for all."""
         middles = centres(fitted, labels)
         margins = np.empty(len(fitted))
         for start in range(0, len(fitted), FITTED_AT_ONCE):
             some = slice(start, start + FITTED_AT_ONCE)
             margins[some] = _margin(place(fitted[some], labels[some], middles))
-        return cls(fitted, middles, np.sort(margins), _known_limit(fitted))
+        asked = fitted if most is None else fitted[:: -(-len(fitted) // most)]
+        return cls(asked, middles, np.sort(margins), _known_limit(asked))
 
     def assign(self, new: Floats) -> Assignment:
         """Where new images belong. new: (n, dim)."""
@@ -112,6 +117,7 @@ def joined(parts: Sequence[Assignment]) -> Assignment:
             runner_up=np.concatenate([one.runner_up for one in placed]),
             runner_up_distance=np.concatenate([one.runner_up_distance for one in placed]),
         ),
+        kinds=tuple(kinds for part in parts for kinds in part.kinds),
     )
 
 

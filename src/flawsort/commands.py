@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from flawsort.errors import BackboneError, InputError, OptionError
 from flawsort.files import find_images
 from flawsort.heatmaps import NORMAL_GROUP_SHARE, overlay
 from flawsort.images import UnreadableImage, thumbnail
-from flawsort.metrics import Agreement, agreement
+from flawsort.metrics import Agreement, agreement, several_kinds
 from flawsort.pipeline import AnomalyClusterer
 from flawsort.records import Ints
 from flawsort.report import render_report
@@ -37,6 +38,8 @@ from flawsort.storing import make_run, rebuild, run_images
 EVALUATION = "evaluation.json"
 HEATMAP_SIDE = 768
 SHOWN_ASIDE = 8
+# Between the kinds of an image, in a truth and in the tables.
+SEVERAL = ";"
 
 
 def cluster_images(
@@ -124,6 +127,12 @@ def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> 
     doubt = " (ambiguous)" if advice["ambiguous"] else ""
     console.say(f"Advice on the number of groups: {said}{doubt}.")
     console.say(f"  {advice['reason']}")
+    several = sum(SEVERAL in kinds for kinds in run.table["kinds"])
+    if several:
+        console.say(
+            f"{several} of the images seem to show several kinds: column kinds of images.csv, "
+            "and regions.csv."
+        )
     for warning in manifest["warnings"]:
         console.say(f"Note: {warning}")
     for entry in manifest["set_aside"][:SHOWN_ASIDE]:
@@ -176,6 +185,13 @@ def show_evaluation(result: dict[str, Any]) -> None:
     ]
     console.print_table("", columns, rows)
     console.say()
+    if result.get("several_kinds"):
+        several = result["several_kinds"]
+        console.say(
+            f"Images of several kinds: {several['n_images']}. {several['recall']:.0%} of their "
+            f"kinds are among those found ({several['recall_of_label']:.0%} by the group alone), "
+            f"and {several['precision']:.0%} of those found are right."
+        )
     left_out = f"; left out: {', '.join(result['excluded'])}" if result["excluded"] else ""
     console.say(f"{result['n_evaluated']} of {len(result['truth'])} images evaluated{left_out}.")
 
@@ -258,9 +274,13 @@ def _sides(value: object) -> str:
 
 
 def _evaluate(run: Run, truth: list[str | None] | tuple[str | None, ...]) -> dict[str, Any]:
-    """A run against true labels; `combined` and the like are left out, as in the paper."""
+    """A run against true labels. `combined` and the like are left out, as in the paper; images of
+    several named kinds are asked whether those are among the kinds found."""
+    several = [i for i, label in enumerate(truth) if label is not None and SEVERAL in label]
     rows = [
-        i for i, label in enumerate(truth) if label is not None and label not in EXCLUDED_LABELS
+        i
+        for i, label in enumerate(truth)
+        if label is not None and label not in EXCLUDED_LABELS and SEVERAL not in label
     ]
     if not rows:
         raise InputError("None of the run's images has a true label.")
@@ -269,12 +289,29 @@ def _evaluate(run: Run, truth: list[str | None] | tuple[str | None, ...]) -> dic
     found = _agree(labels, np.array(run.table["cluster"])[rows])
     return {
         **found,
+        "several_kinds": _several(run, truth, several, found) if several else None,
         "n_evaluated": len(rows),
         "excluded": sorted({label for label in truth if label in EXCLUDED_LABELS and label}),
         "true_k": true_k,
         "at_true_k": _agree(labels, cut(run.linkage, true_k)[rows]),
         "truth": list(truth),
     }
+
+
+def _several(
+    run: Run,
+    truth: list[str | None] | tuple[str | None, ...],
+    rows: list[int],
+    found: dict[str, Any],
+) -> dict[str, Any]:
+    """Images of several kinds; found: the agreement of the others, which says what a group is."""
+    best = np.argmax(found["confusion"], axis=0)
+    class_of = {
+        group: found["classes"][row] for group, row in zip(found["clusters"], best, strict=True)
+    }
+    wanted = [{kind.strip() for kind in str(truth[i]).split(SEVERAL)} for i in rows]
+    kinds = [[int(group) for group in run.table["kinds"][i].split(SEVERAL)] for i in rows]
+    return asdict(several_kinds(wanted, kinds, class_of))
 
 
 def _agree(labels: list[str], groups: Ints) -> dict[str, Any]:

@@ -38,6 +38,7 @@ def assign_images(
         "path": ["" if isinstance(s, np.ndarray) else shown(s.absolute()) for s in usable.sources],
         "sha256": list(usable.digests),
         "cluster": found.labels.tolist(),
+        "kinds": [";".join(map(str, groups)) for groups in found.kinds],
         "confidence": found.confidence.tolist(),
         "nearest": found.nearest.tolist(),
         "runner_up": found.placed.runner_up.tolist(),

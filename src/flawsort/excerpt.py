@@ -45,8 +45,12 @@ def excerpt(run: Run) -> tuple[Run, NDArray[np.int64]]:
         f"from its most typical to its least typical one; images.csv lists all. "
         f"All images by group: {_sizes(run.table)}."
     )
+    place = {run.table["name"][row] for row in rows}
+    shown = [index for index, name in enumerate(run.regions["name"]) if name in place]
     part = replace(
         run,
+        regions={name: [values[row] for row in shown] for name, values in run.regions.items()},
+        region_embeddings=run.region_embeddings[shown],
         manifest={**run.manifest, "warnings": [note, *run.manifest.get("warnings", [])]},
         table={name: [values[row] for row in rows] for name, values in run.table.items()},
         scores=run.scores[rows],

@@ -18,7 +18,7 @@ from PIL import Image
 from flawsort.errors import InputError, OptionError
 from flawsort.files import shown
 from flawsort.raster import UnreadableImage as UnreadableImage
-from flawsort.raster import is_deep, load
+from flawsort.raster import is_deep, load, upright_size
 from flawsort.records import Bools, Source
 
 MAX_PIXELS = 200_000_000
@@ -190,6 +190,28 @@ def thumbnail(source: Source, view: View, size: tuple[int, int], long_side: int)
     return Image.fromarray(np.rint(frame.transpose(1, 2, 0) * 255).astype(np.uint8))
 
 
+def locate(
+    boxes: NDArray[np.float64], view: View, size: tuple[int, int], source: Source
+) -> NDArray[np.float64]:
+    """(n, 4): where boxes of a view lie in the upright image, as left, top, right, bottom in
+    fractions of it. boxes: the same in fractions of the view. size: as `decode`.
+
+    Only where the view is not the whole image, stretched, is the source looked at for its size.
+    """
+    if view.fit == "stretch" and view.roi is None and view.mask is None:
+        return boxes
+    width, height = upright_size(source, view.max_pixels)
+    seen, _ = _region(view, (width, height))
+    left, top, right, bottom = _window(
+        seen, view, (view.tiles[0] * size[0], view.tiles[1] * size[1])
+    )
+    corner, span = np.array([left, top] * 2), np.array([right - left, bottom - top] * 2)
+    low, high = np.array([seen[0], seen[1]] * 2), np.array([seen[2], seen[3]] * 2)
+    inside = np.clip(corner + boxes * span, low, high)
+    fractions: NDArray[np.float64] = inside / np.array([width, height] * 2)
+    return fractions
+
+
 def measure_window(
     sources: Sequence[Source], max_pixels: int = MAX_PIXELS, *, threads: int = 4
 ) -> tuple[float, float] | None:
@@ -284,6 +306,20 @@ def _placed(
         frame = np.pad(frame, ((0, 0), *pads), mode="edge")
         inside = np.pad(inside, pads)
     return frame, None if inside.all() else inside
+
+
+def _window(box: tuple[int, int, int, int], view: View, canvas: tuple[int, int]) -> Box:
+    """What part of the image the canvas shows; with "pad" it reaches beyond the box."""
+    if view.fit == "stretch":
+        return box
+    if view.fit == "crop":
+        return _central(box, canvas)
+    left, top, right, bottom = box
+    width, height = right - left, bottom - top
+    scale = min(canvas[0] / height, canvas[1] / width)
+    wide, high = canvas[1] / scale, canvas[0] / scale
+    x, y = left - (wide - width) / 2, top - (high - height) / 2
+    return x, y, x + wide, y + high
 
 
 def _resized(

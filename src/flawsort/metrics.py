@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +57,43 @@ def agreement(truth: Sequence[str], labels: Sequence[int] | Ints) -> Agreement:
         classes=tuple(str(name) for name in classes),
         clusters=tuple(int(number) for number in clusters),
         confusion=confusion,
+    )
+
+
+@dataclass(frozen=True)
+class SeveralKinds:
+    """Images that show several kinds, each with more than one true kind.
+
+    recall: the share of their true kinds that are among the answers, and recall_of_label where
+    the one group of an image is the only answer. precision: the share of the answers that are
+    right. An answer is the most frequent class of a group.
+    """
+
+    n_images: int
+    recall: float
+    recall_of_label: float
+    precision: float
+
+
+def several_kinds(
+    truth: Sequence[Set[str]], kinds: Sequence[Sequence[int]], class_of: Mapping[int, str]
+) -> SeveralKinds:
+    """truth: the kinds of each image. kinds: the groups answered for it, its own first. class_of:
+    the most frequent class of each group."""
+    if len(truth) != len(kinds) or not len(truth):
+        raise InputError(
+            "truth and kinds must have the same length, at least 1. "
+            f"Got {len(truth)} and {len(kinds)}."
+        )
+    recalls, alone, right = [], [], []
+    for true, groups in zip(truth, kinds, strict=True):
+        answers = {class_of[group] for group in groups if group in class_of}
+        own = {class_of[group] for group in groups[:1] if group in class_of}
+        recalls.append(len(true & answers) / len(true))
+        alone.append(len(true & own) / len(true))
+        right.append(len(true & answers) / max(1, len(answers)))
+    return SeveralKinds(
+        len(truth), float(np.mean(recalls)), float(np.mean(alone)), float(np.mean(right))
     )
 
 

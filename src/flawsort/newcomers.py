@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.assign import Assignment, Groups, joined
-from flawsort.describe import Describer
+from flawsort.describe import Described, Describer
 from flawsort.errors import InputError
 from flawsort.inputs import checked, content_rows, distinct_rows, nameless, used_images
 from flawsort.intake import Intake
+from flawsort.kinds import Regions, kinds_of_images
 from flawsort.memory import Need, shall_stream
-from flawsort.records import Bags, Bools, Floats, ImageSet, Progress, SetAside
+from flawsort.records import Bags, Bools, Floats, ImageSet, Ints, Progress, SetAside
 from flawsort.streaming import BATCH_IMAGES
 
 # The cache is pruned after so many batches, 1.4 GB of bags with the default backbone.
@@ -59,14 +60,17 @@ def sort_newcomers(
     shape: tuple[int, int],
     fitted: ImageSet,
     fitted_scores: Floats,
+    fitted_regions: Regions,
+    plain_groups: frozenset[int] = frozenset(),
     progress: Progress | None = None,
 ) -> tuple[ImageSet, Assignment, Floats]:
     """The usable images, where they belong, and their scores (n, n_patches).
 
     batches: of these images. shape: patches and dimensions that a bag must have. fitted,
-    fitted_scores: the images that the groups are of, and their scores: one that comes again is
-    described as it was, since compared with itself nothing of it is unusual. The scores are
-    in half precision where a run of as many images would be streamed, as those of that run are.
+    fitted_scores, fitted_regions: the images that the groups are of, and their scores and regions:
+    one that comes again is described as it was, since compared with itself nothing of it is
+    unusual. plain_groups: those that are no flaws. The scores are in half precision where a run of
+    as many images would be streamed, as those of that run are.
     """
     distinct = images.take(distinct_rows(images))
     describer = describer.for_many(len(distinct))
@@ -85,17 +89,36 @@ def sort_newcomers(
             for row, known in again:
                 described.embeddings[row] = groups.fitted[known]
                 described.scores[row] = fitted_scores[known]
-            parts.append(groups.assign(described.embeddings))
+            found = groups.assign(described.embeddings)
+            regions = groups.assign(described.region_embeddings).labels
+            owners, labels = _regions_of(described, regions, dict(again), fitted_regions)
+            kinds = kinds_of_images(found.labels, owners, labels, plain_groups)
+            parts.append(replace(found, kinds=kinds))
             kept.put(usable, described.scores, bags.valid)
         aside += usable.set_aside
         done += len(usable) + len(usable.set_aside)
         if progress:
             progress("sorting", done, len(distinct))
-    found = distinct.without(aside)
-    used = used_images(images, found)
+    usable = distinct.without(aside)
+    used = used_images(images, usable)
     if not parts:
         raise InputError(_nothing_left(images, used))
-    return used, joined(parts).take(content_rows(used, found)), kept.of(used)
+    return used, joined(parts).take(content_rows(used, usable)), kept.of(used)
+
+
+def _regions_of(
+    described: Described, labels: Ints, again: dict[int, int], fitted: Regions
+) -> tuple[Ints, Ints]:
+    """The image and the group of each region of a batch. labels: of those that were described.
+    again: the images of the batch that are in the run, and as which: their regions are the run's.
+    """
+    new = ~np.isin(described.outlines.images, list(again))
+    owners, found = [described.outlines.images[new]], [labels[new]]
+    for row, known in again.items():
+        first, last = np.searchsorted(fitted.outlines.images, [known, known + 1])
+        owners.append(np.full(last - first, row))
+        found.append(fitted.labels[first:last])
+    return np.concatenate(owners), np.concatenate(found)
 
 
 class _Scores:

@@ -30,16 +30,21 @@ from flawsort.engines import Engine, choose_engine
 from flawsort.errors import BackboneError, InputError, OptionError
 from flawsort.extent import N_EXTENTS
 from flawsort.groundwork import local_workers, normal_bank
-from flawsort.heatmaps import calibrate
+from flawsort.heatmaps import image_heat
 from flawsort.hierarchy import tree
 from flawsort.images import View, measure_window
 from flawsort.inputs import Images, content_rows, distinct_rows, gather, used_images
 from flawsort.intake import Intake, TakenIn, take_in_bags
+from flawsort.kinds import Kinds, find_plain_groups, kinds_of_images, sort_regions
 from flawsort.memory import parse_size
 from flawsort.newcomers import batches_of_bags, batches_of_files, sort_newcomers
 from flawsort.presets import Method, resolve
 from flawsort.records import Bags, Bools, Floats, ImageSet, Ints, Progress
+from flawsort.references import NormalReference
 from flawsort.streaming import Workers, fit_streamed
+
+# Whether a region is like any image is asked of so many of a large set.
+COMPARED_WITH_REGIONS = 16384
 
 
 class NotYetFittedError(OptionError, NotFittedError):  # type: ignore[misc]
@@ -73,8 +78,10 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     After `fit`, in the order of the images given: `labels_` (n,), `scores_` and `weights_`
     (n, n_patches), `embeddings_` (n, dim), `linkage_` (n - 1, 4), `valid_` (n, n_patches) or
-    None. Besides: `n_clusters_`, `advice_`, `heat_`, `grid_`, `images_` and `normals_` (what was
-    used and what was set aside), `scored_` (how, in words), `timings_`, `warnings_`.
+    None; `regions_`, the places that stand out and the group that each is like, and `kinds_`, of
+    each image its group and the others that regions of it are like. Besides: `n_clusters_`,
+    `advice_`, `heat_`, `grid_`, `images_` and `normals_` (what was used and what was set aside),
+    `scored_` (how, in words), `timings_`, `warnings_`.
     """
 
     def __init__(
@@ -179,9 +186,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 random_state=self.random_state,
                 progress=self.progress,
             )
-        with self._timed("calibrate"):
-            normal_scores = self.describer_.scores_of_normals(taken.known)
-            self.heat_ = calibrate(described.scores, taken.bags.valid, normal_scores)
         return self._finish(described, taken.bags.valid, taken.bags.grid, taken.rows)
 
     def _fit_streamed(
@@ -214,6 +218,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 known,
                 method,
                 engine=engine,
+                normal_scores=normal_scores,
                 workers=workers,
                 random_state=seed,
                 progress=self.progress,
@@ -223,8 +228,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.warnings_ += oddities(self.images_, self.normals_)
         rows = content_rows(self.images_, found.images)
         check_count(len(rows), self.n_clusters, self.images_)
-        valid = None if found.valid is None else found.valid[found.sample]
-        self.heat_ = calibrate(found.described.scores[found.sample], valid, normal_scores)
         self._finish(found.described, found.valid, found.grid, rows)
         self._kept = [workers]
         return self
@@ -263,13 +266,42 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         rows: NDArray[np.int64],
     ) -> AnomalyClusterer:
         """Groups, and everything in the order of the images given."""
+        self.heat_ = self.describer_.heat
         with self._timed("cluster"):
             self._cluster(described.embeddings, rows)
         self.scores_ = described.scores[rows]
         self.weights_ = described.weights[rows]
         self.valid_ = None if valid is None else valid[rows]
         self.grid_ = grid
+        with self._timed("regions"):
+            # In the order of content, whatever the images are called.
+            order = np.argsort(rows, kind="stable")
+            groups = Groups.of(
+                self.embeddings_[order], self.labels_[order], most=COMPARED_WITH_REGIONS
+            )
+            self.regions_ = sort_regions(
+                described.outlines, described.region_embeddings, groups, rows
+            )
         return self
+
+    @property
+    def kinds_(self) -> Kinds:
+        """For each image its group, and the other groups that regions of it are like."""
+        regions = self.regions_
+        return kinds_of_images(
+            self.labels_, regions.outlines.images, regions.labels, self._plain_groups()
+        )
+
+    def _plain_groups(self) -> frozenset[int]:
+        return find_plain_groups(self.image_heat_, self.labels_, self.regions_.outlines.images)
+
+    @property
+    def image_heat_(self) -> Floats | None:
+        """(n,), how hot each image is; None without known-good images, since only they say what is
+        normal: among peers a faint flaw may look it."""
+        if not isinstance(self.describer_.reference, NormalReference):
+            return None
+        return image_heat(self.scores_, self.heat_, self.valid_)
 
     def _cluster(self, embeddings: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
         """Link, advise and cut; embeddings: of distinct contents, rows: of each image."""
@@ -326,6 +358,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             shape=shape,
             fitted=self.images_,
             fitted_scores=self.scores_,
+            fitted_regions=self.regions_,
+            plain_groups=self._plain_groups(),
             progress=self.progress,
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,19 +26,25 @@ ORDINARY_IMAGES = 256
 ORDINARY_SHARE = 0.5
 # Each direction counts as if the mean of all were added to how much they differ in it.
 SHRINKAGE = 1.0
+# Of parts of images, sorted by image: the image of each, and its weights (n_parts, n_patches).
+PartWeights: TypeAlias = tuple[Ints, Floats]
 # Expected patches are asked for so many images at a time, which bounds the memory.
 IMAGES_AT_ONCE = 64
 
 
-def average_pooling(patches: Floats, weights: Floats) -> NDArray[np.float32]:
+def average_pooling(
+    patches: Floats, weights: Floats, images: Ints | None = None
+) -> NDArray[np.float32]:
     """The weighted average of each image's patches (Eq. 1).
 
-    patches: (n_images, n_patches, dim). weights: (n_images, n_patches), rows sum to 1.
-    Returns (n_images, dim).
+    patches: (n_images, n_patches, dim). weights: (n_images, n_patches), rows sum to 1. Returns
+    (n_images, dim). images: whose patches each row of weights is for, where not one for each.
     """
-    pooled = np.empty((len(patches), patches.shape[2]), np.float32)
-    for image, (bag, weight) in enumerate(zip(patches, weights, strict=True)):
-        pooled[image] = weight @ bag.astype(np.float32)  # one bag at a time in single precision
+    rows = range(len(patches)) if images is None else images
+    pooled = np.empty((len(weights), patches.shape[2]), np.float32)
+    for row, (image, weight) in enumerate(zip(rows, weights, strict=True)):
+        bag = patches[image].astype(np.float32)  # one at a time in single precision
+        pooled[row] = weight @ bag
     return pooled
 
 
@@ -54,33 +62,50 @@ def residual_pooling(
     weights: Floats,
     expected: Expected,
     *,
+    parts: PartWeights | None = None,
     whitening: Floats | None = None,
     progress: Progress | None = None,
-) -> NDArray[np.float32]:
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The weighted average of what sets patches apart from what was expected in their place.
 
     weights: (n_images, n_patches), as `keep_heaviest` gives them. expected: for images (n_some,)
     and chosen patches of theirs (n_some, n_chosen), what the reference shows there, (n_some,
-    n_chosen, dim). whitening: (dim, dim), see `residual_whitening`. Returns (n_images, dim): the
+    n_chosen, dim). parts: other weights for the same patches, none of them outside of those.
+    whitening: (dim, dim), see `residual_whitening`. Returns (n_images, dim) and (n_parts, dim): the
     pooled residual less the image's background residual, whitened, and scaled to its length to
     the power RESIDUAL_POWER.
     """
+    images_of, weights_of = parts or no_parts(weights.shape[1])
     chosen = _heaviest(weights)
+    n_chosen = chosen.shape[1]
     both = np.concatenate([chosen, _background(bags.valid, *weights.shape)], axis=1)
     pooled = np.empty((len(bags), bags.dim), np.float32)
+    pooled_parts = np.empty((len(images_of), bags.dim), np.float32)
     for start in range(0, len(bags), IMAGES_AT_ONCE):
         images = np.arange(start, min(start + IMAGES_AT_ONCE, len(bags)))
         for image, normal in zip(images, expected(images, both[images]), strict=True):
             residual = bags.patches[image, both[image]].astype(np.float32) - normal
-            flaw = weights[image, chosen[image]] @ residual[: chosen.shape[1]]
-            pooled[image] = flaw - residual[chosen.shape[1] :].mean(axis=0)
+            background = residual[n_chosen:].mean(axis=0)
+            pooled[image] = weights[image, chosen[image]] @ residual[:n_chosen] - background
+            own = slice(*np.searchsorted(images_of, [image, image + 1]))
+            flaws = weights_of[own][:, chosen[image]] @ residual[:n_chosen]
+            pooled_parts[own] = flaws - background
         if progress:
             progress("comparing", len(images) + start, len(bags))
+    return _scaled(pooled, whitening), _scaled(pooled_parts, whitening)
+
+
+def no_parts(n_patches: int) -> PartWeights:
+    return np.empty(0, np.int64), np.empty((0, n_patches), np.float32)
+
+
+def _scaled(pooled: NDArray[np.float32], whitening: Floats | None) -> NDArray[np.float32]:
+    """Whitened, and of a length to the power RESIDUAL_POWER."""
     if whitening is not None:
         pooled = pooled @ np.asarray(whitening, np.float32)
     length = np.linalg.norm(pooled, axis=1, keepdims=True)
-    pooled *= np.maximum(length, 1e-12) ** (RESIDUAL_POWER - 1.0)
-    return pooled
+    scaled: NDArray[np.float32] = pooled * np.maximum(length, 1e-12) ** (RESIDUAL_POWER - 1.0)
+    return scaled
 
 
 def residual_whitening(

@@ -48,6 +48,8 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
+_SIDEWAYS = tuple(_TURNS[orientation] for orientation in (5, 6, 7, 8))
 
 
 class UnreadableImage(InputError):  # noqa: N818 - it is the image that is unreadable
@@ -112,6 +114,25 @@ def load(
         if isinstance(source, Path | bytes):
             return _from_file(source, max_pixels, backdrop, enough)
         return _from_array(source, backdrop)
+
+
+def upright_size(source: Source, max_pixels: int) -> tuple[int, int]:
+    """Width and height of an image as it is shown, from its header. Raises UnreadableImage."""
+    if isinstance(source, np.ndarray):
+        return int(source.shape[1]), int(source.shape[0])
+    try:
+        with _plain_reasons(), _opened(source, max_pixels) as image:
+            width, height = image.size
+            tags = getattr(image, "tag_v2", None)
+            if tags is not None:  # of a TIFF, pillow may give the size upright already
+                width, height = tags[_TIFF_WIDTH], tags[_TIFF_HEIGHT]
+            return (height, width) if _turn(image) in _SIDEWAYS else (width, height)
+    except UnreadableImage:
+        raise
+    except Exception as error:
+        if isinstance(source, RemoteFile):  # stores have errors of their own
+            raise UnreadableImage(f"cannot be read: {error}") from error
+        raise
 
 
 def is_deep(source: Source, max_pixels: int) -> bool:
@@ -199,11 +220,15 @@ def _opaque(image: Image.Image, backdrop: str) -> Image.Image:
 
 def _upright(image: Image.Image) -> Image.Image:
     image.load()
-    try:
-        turn = _TURNS.get(image.getexif().get(0x0112, 1))
-    except Exception:  # the pixels are good: damaged EXIF data is no reason to refuse them
-        turn = None
+    turn = _turn(image)
     return image if turn is None else image.transpose(turn)
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    try:
+        return _TURNS.get(image.getexif().get(0x0112, 1))
+    except Exception:  # the pixels are good: damaged EXIF data is no reason to refuse them
+        return None
 
 
 def _layout(image: ImageFile.ImageFile) -> str:

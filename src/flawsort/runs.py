@@ -28,7 +28,7 @@ from flawsort.errors import OptionError, RunError
 from flawsort.records import Bools, Floats, Ints
 
 FORMAT_NAME = "flawsort-run"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 REPORT = "report.html"
 MASK = "mask"
@@ -36,8 +36,20 @@ MASK = "mask"
 Manifest = dict[str, Any]
 Table = dict[str, list[Any]]
 
-_INTEGERS = ("cluster", "runner_up", "nearest")
-_FLOATS = ("score", "distance", "typicality", "runner_up_distance", "confidence", "novelty")
+_INTEGERS = ("cluster", "runner_up", "nearest", "region")
+_FLOATS = (
+    "score",
+    "distance",
+    "typicality",
+    "runner_up_distance",
+    "confidence",
+    "novelty",
+    "heat",
+    "x",
+    "y",
+    "width",
+    "height",
+)
 _COLUMN_TYPES = dict.fromkeys(_INTEGERS, "int64") | dict.fromkeys(_FLOATS, "float64")
 
 
@@ -47,6 +59,8 @@ class Run:
 
     manifest: settings, versions, hashes, evidence for k, timings, warnings (docs/run-format.md).
     table: the columns of images.parquet, one value an image.
+    regions: the columns of regions.parquet, one value a region, in the order of the images.
+    region_embeddings: (n_regions, dim), in the same space as embeddings.
     scores: (n_images, n_patches), how unusual each patch is.
     valid: (n_images, n_patches) or None: which patches count.
     weights: (n_images, n_patches), rows sum to 1.
@@ -64,6 +78,8 @@ class Run:
 
     manifest: Manifest
     table: Table
+    regions: Table
+    region_embeddings: Floats
     scores: Floats
     valid: Bools | None
     weights: Floats
@@ -160,7 +176,9 @@ def open_run(folder: str | Path) -> Run:
     files = manifest["files"]
     return Run(
         manifest={key: value for key, value in manifest.items() if key != "files"},
-        table=_read_table(folder, manifest),
+        table=_read_table(folder, manifest, "images.parquet"),
+        regions=_read_table(folder, manifest, "regions.parquet"),
+        region_embeddings=_array(folder, manifest, "region-embeddings.npy"),
         scores=_array(folder, manifest, "scores.npy"),
         valid=_array(folder, manifest, "valid.npy") if "valid.npy" in files else None,
         weights=_array(folder, manifest, "weights.npy"),
@@ -262,10 +280,10 @@ def table_parquet(table: Table) -> bytes:
     return content.getvalue()
 
 
-def _read_table(folder: Path, manifest: Manifest) -> Table:
+def _read_table(folder: Path, manifest: Manifest, name: str) -> Table:
     from arro3.io import read_parquet
 
-    table = read_parquet(io.BytesIO(_read(folder, manifest, "images.parquet"))).read_all()
+    table = read_parquet(io.BytesIO(_read(folder, manifest, name))).read_all()
     columns: dict[str, Any] = {name: table.column(name) for name in table.column_names}
     return {name: column.to_pylist() for name, column in columns.items()}
 
@@ -275,6 +293,7 @@ def _arrays(run: Run) -> dict[str, NDArray[Any]]:
         "scores": run.scores,
         "weights": run.weights,
         "embeddings": run.embeddings,
+        "region-embeddings": run.region_embeddings,
         "linkage": run.linkage,
         "layout": run.layout,
         "thumbnails": np.cumsum([len(one) for one in run.thumbnails], dtype=np.int64),
@@ -298,6 +317,8 @@ def _files(run: Run) -> dict[str, bytes]:
     files["thumbnails.bin"] = b"".join(run.thumbnails)
     files["images.csv"] = table_csv(run.table).encode()
     files["images.parquet"] = table_parquet(run.table)
+    files["regions.csv"] = table_csv(run.regions).encode()
+    files["regions.parquet"] = table_parquet(run.regions)
     return files
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import platform
 from dataclasses import asdict
@@ -21,16 +22,18 @@ from flawsort.engines import Engine, choose_engine
 from flawsort.errors import FlawsortError, RunError
 from flawsort.excerpt import shown_rows
 from flawsort.extent import ExtentAxes
-from flawsort.heatmaps import HeatScale, image_heat
-from flawsort.images import UnreadableImage, View, thumbnail
+from flawsort.heatmaps import HeatScale
+from flawsort.images import UnreadableImage, View, locate, thumbnail
+from flawsort.kinds import Regions
 from flawsort.lists import InvertedLists
 from flawsort.pipeline import AnomalyClusterer
 from flawsort.presets import PRESETS, Method
 from flawsort.records import Floats, ImageSet, Ints, RemoteFile, SetAside
 from flawsort.references import NormalReference, PeerReference
+from flawsort.regions import Outlines, mask_cells
 from flawsort.remote import is_url
 from flawsort.runs import FORMAT_NAME, FORMAT_VERSION, MASK, Manifest, Run, open_run
-from flawsort.summary import image_flags, images_table, two_dimensional_layout
+from flawsort.summary import image_flags, images_table, regions_table, two_dimensional_layout
 from flawsort.threads import in_threads
 from flawsort.weights import image_scores
 
@@ -44,18 +47,17 @@ def make_run(model: AnomalyClusterer) -> Run:
     """Everything that a fitted model found, ready to be saved or rendered."""
     middles = centres(model.embeddings_, model.labels_)
     placed = place(model.embeddings_, model.labels_, middles)
-    heat = None
-    # Only known-good images say what is normal: among peers a faint flaw may look it.
-    if isinstance(model.describer_.reference, NormalReference):
-        heat = image_heat(model.scores_, model.heat_, model.valid_)
-    flags = image_flags(model.images_, placed, heat)
+    flags = image_flags(model.images_, placed, model.image_heat_)
     unusual = image_scores(model.scores_, model.valid_)
     patches, lists = _stored_reference(model.describer_.reference)
     mask = model.view_.mask
-    table = images_table(model.images_, model.labels_, unusual, placed, flags)
+    table = images_table(model.images_, model.labels_, unusual, placed, model.kinds_, flags)
+    boxes = _boxes(model)
     return Run(
         manifest=_manifest(model),
         table=table,
+        regions=regions_table(model.images_, model.regions_, boxes, model.heat_),
+        region_embeddings=model.regions_.embeddings,
         scores=model.scores_,
         valid=model.valid_,
         weights=model.weights_,
@@ -82,6 +84,23 @@ def _stored_reference(
         return reference.bank, None
     lists = reference.lists
     return lists.patches, (lists.centres, lists.offsets)
+
+
+def _boxes(model: AnomalyClusterer) -> NDArray[np.float64]:
+    """(n_regions, 4): left, top, right, bottom of each region in fractions of the upright image."""
+    outlines = model.regions_.outlines
+    boxes = outlines.boxes(model.grid_)
+    size = _input_size(model)
+    for row in np.unique(outlines.images):
+        own = slice(*np.searchsorted(outlines.images, [row, row + 1]))
+        # A file that has gone since leaves the boxes as they are in the view.
+        with contextlib.suppress(UnreadableImage, OSError):
+            boxes[own] = locate(boxes[own], model.view_, size, model.images_.sources[row])
+    return boxes
+
+
+def _input_size(model: AnomalyClusterer) -> tuple[int, int]:
+    return (256, 256) if model.backbone_ is None else model.backbone_.input_size
 
 
 def _layout(model: AnomalyClusterer) -> NDArray[np.float32]:
@@ -141,6 +160,7 @@ def _rebuild(
         reference,
         fitted["temperature"],
         fitted["spread"],
+        HeatScale(**manifest["heat"]),
         None if run.whitening is None else np.asarray(run.whitening, np.float32),
         None if axes is None else ExtentAxes(tuple(axes["centres"]), tuple(axes["scales"])),
     )
@@ -153,7 +173,21 @@ def _rebuild(
     model.n_clusters_ = manifest["clusters"]["n_clusters"]
     model.backbone_ = _backbone_info(manifest["backbone"])
     model.images_ = run_images(run)
+    model.regions_ = _regions(run)
     return model
+
+
+def _regions(run: Run) -> Regions:
+    table = run.regions
+    row_of = {name: row for row, name in enumerate(run.table["name"])}
+    found = zip(table["name"], table["score"], table["mask"], strict=True)
+    return Regions(
+        Outlines.of([(row_of[name], score, mask_cells(mask)) for name, score, mask in found]),
+        np.asarray(run.region_embeddings, np.float32),
+        np.array(table["cluster"], np.int64),
+        np.array(table["nearest"], np.int64),
+        np.array(table["confidence"], np.float64),
+    )
 
 
 def _reference(run: Run, engine: Engine) -> Reference | None:
@@ -302,7 +336,7 @@ def _versions() -> dict[str, str]:
 def _thumbnails(model: AnomalyClusterer, rows: Ints) -> tuple[bytes, ...]:
     """A JPEG for each of the rows, empty for the other images."""
     side = next((side for most, side in THUMBNAIL_SIDES if len(rows) <= most), SMALLEST_THUMBNAIL)
-    size = (256, 256) if model.backbone_ is None else model.backbone_.input_size
+    size = _input_size(model)
 
     def make(row: int) -> bytes:
         content = io.BytesIO()

@@ -9,25 +9,34 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.describe import EVERY_PATCH_ALIKE, Described, Describer, join_extents, settle
+from flawsort.describe import (
+    EVERY_PATCH_ALIKE,
+    Described,
+    Describer,
+    Features,
+    every_patch_alike,
+    settle,
+)
 from flawsort.engines import Engine
 from flawsort.errors import InputError, OptionError
+from flawsort.heatmaps import calibrate
 from flawsort.partfiles import Batch, Part, PartFiles, run_setting
 from flawsort.presets import Method
-from flawsort.records import Bags, Bools, ImageSet, Ints, Progress, SetAside
+from flawsort.records import Bags, Bools, Floats, ImageSet, Ints, Progress, SetAside
 from flawsort.references import (
     NormalReference,
     PeerReference,
     pair_flop,
     usual_peers,
 )
+from flawsort.regions import join_regions
 
 # Images in a batch: 22 MB of bags with the default backbone, and queries enough for a search.
 BATCH_IMAGES = 64
@@ -85,15 +94,14 @@ class LocalWorkers:
 
 @dataclass(frozen=True)
 class Streamed:
-    """A set described batch by batch. grid: of the patches. sample: rows that the heat scale is
-    measured on. images: those that could be used, with those that could not set aside."""
+    """A set described batch by batch. grid: of the patches. images: those that could be used, with
+    those that could not set aside."""
 
     describer: Describer
     described: Described
     valid: Bools | None
     grid: tuple[int, int]
     images: ImageSet
-    sample: Ints
     how: str
 
 
@@ -104,6 +112,7 @@ def fit_streamed(
     method: Method,
     *,
     engine: Engine,
+    normal_scores: Floats | None = None,
     workers: Workers | None = None,
     random_state: int = 0,
     progress: Progress | None = None,
@@ -112,13 +121,13 @@ def fit_streamed(
 
     images: of distinct contents, in the order of content. embed: for the reference, and for the
     rest where no workers are given. normals: what they are compared with; None for a sample of
-    themselves (Eq. 7).
+    themselves (Eq. 7). normal_scores: of normal images, for the heat scale.
     """
     order = np.random.default_rng(random_state).permutation(len(images))
     begun = (
         _begin_alike(images, order, embed, method)
         if method.weights == "uniform"
-        else _begin(images, order, embed, normals, method, engine, progress)
+        else _begin(images, order, embed, normals, normal_scores, method, engine, progress)
     )
     batches = _batches(images, begun.own)
     doing = workers or LocalWorkers(embed)
@@ -131,38 +140,31 @@ def describe_batch(batch: Batch, embed: Embed, describer: Describer) -> Part:
     bags, usable = embed(batch.images)
     reasons = {entry.name: entry.reason for entry in usable.set_aside}
     if bags is None:
-        return Part((), *_nothing(), None, reasons)
+        return Part((), None, None, reasons)
     place = {digest: row for row, digest in enumerate(batch.images.digests)}
     rows = np.array([place[digest] for digest in usable.digests], np.int64)
-    described = describer.describe(bags, own=batch.own[rows])
-    return Part(
-        usable.digests,
-        described.scores.astype(np.float16),
-        described.weights.astype(np.float16),
-        described.embeddings,
-        describer.extents(described.scores, bags),
-        bags.valid,
-        reasons,
+    found = describer.features(bags, own=batch.own[rows])
+    halved = replace(
+        found, scores=found.scores.astype(np.float16), weights=found.weights.astype(np.float16)
     )
+    return Part(usable.digests, halved, bags.valid, reasons)
 
 
 @dataclass(frozen=True)
 class _Begun:
     """What is settled before the batches. describer: without the axes of the extents.
-    own: the peers among the images, by digest. chosen: the rows of the sample."""
+    own: the peers among the images, by digest."""
 
     describer: Describer
     own: dict[str, int]
-    chosen: list[int]
     grid: tuple[int, int]
     how: str
 
 
 def _begin_alike(images: ImageSet, order: Ints, embed: Embed, method: Method) -> _Begun:
     """Nothing is compared: one bag shows the grid."""
-    chosen, sample = _first_usable(images, order, embed, 1)
-    describer = Describer(method, None, 1.0, 1.0)
-    return _Begun(describer, {}, chosen, sample.grid, EVERY_PATCH_ALIKE)
+    _, sample = _first_usable(images, order, embed, 1)
+    return _Begun(every_patch_alike(method), {}, sample.grid, EVERY_PATCH_ALIKE)
 
 
 def _begin(
@@ -170,11 +172,12 @@ def _begin(
     order: Ints,
     embed: Embed,
     normals: NormalReference | None,
+    normal_scores: Floats | None,
     method: Method,
     engine: Engine,
     progress: Progress | None,
 ) -> _Begun:
-    """The reference, and temperature and whitening as a sample of the images has them."""
+    """The reference, and temperature, heat and whitening as a sample of the images has them."""
     n_peers = 0 if normals is not None else _n_peers(method, len(images))
     chosen, sample = _first_usable(images, order, embed, max(SAMPLE_IMAGES, n_peers))
     reference: NormalReference | PeerReference
@@ -192,8 +195,10 @@ def _begin(
     looked = reference.compare(
         sample, own=_own(own, [images.digests[row] for row in chosen]), progress=progress
     )
-    describer = settle(method, reference, sample, looked, np.arange(len(sample)), progress=progress)
-    return _Begun(describer, own, chosen, sample.grid, looked.how)
+    heat = calibrate(looked.scores, sample.valid, normal_scores)
+    everyone = np.arange(len(sample))
+    describer = settle(method, reference, sample, looked, everyone, heat=heat, progress=progress)
+    return _Begun(describer, own, sample.grid, looked.how)
 
 
 def _n_peers(method: Method, n_images: int) -> int:
@@ -232,35 +237,33 @@ def _joined(images: ImageSet, parts: list[Part], begun: _Begun) -> Streamed:
     if not parts:
         first = f" The first, '{next(iter(reasons))}': {next(iter(reasons.values()))}."
         raise InputError(f"No usable image is left: all {len(images)} were set aside.{first}")
-    scores, weights = _stacked(parts, "scores"), _stacked(parts, "weights")
-    vectors, found = _stacked(parts, "vectors"), _stacked(parts, "extents")
+    described_parts = [part.features for part in parts if part.features is not None]
+    features = _together(described_parts)
     valid = None
     if any(part.valid is not None for part in parts):
-        every = [np.ones(p.scores.shape, bool) if p.valid is None else p.valid for p in parts]
+        every = [
+            np.ones(one.scores.shape, bool) if part.valid is None else part.valid
+            for part, one in zip(parts, described_parts, strict=True)
+        ]
         valid = np.concatenate(every)
-    describer, embeddings = join_extents(begun.describer, vectors, found)
+    describer = begun.describer.with_axes(features)
     row_of = {digest: row for row, digest in enumerate(usable.digests)}
-    # A file of the sample may have gone since.
-    there = [images.digests[row] for row in begun.chosen if images.digests[row] in row_of]
-    sample = np.sort([row_of[digest] for digest in there]).astype(np.int64)
-    if not there:
-        sample = np.arange(len(usable))
     how = begun.how
     reference = describer.reference
     if isinstance(reference, PeerReference) and row_of.keys() <= begun.own.keys():
         how = f"compared with each other ({reference.engine.name})"
-    described = Described(scores, weights, embeddings)
-    return Streamed(describer, described, valid, begun.grid, usable, sample, how)
+    return Streamed(describer, describer.join(features), valid, begun.grid, usable, how)
 
 
-def _stacked(parts: list[Part], name: str) -> NDArray[Any]:
-    return np.concatenate([getattr(part, name) for part in parts])
-
-
-def _nothing() -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Scores, weights, vectors and extents of no image."""
-    empty = np.empty((0, 0), np.float16)
-    return empty, empty, empty.astype(np.float32), empty.astype(np.float64)
+def _together(parts: list[Features]) -> Features:
+    """The features of one batch of images after the other."""
+    return Features(
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+        np.concatenate([part.vectors for part in parts]),
+        np.concatenate([part.extents for part in parts]),
+        join_regions([(part.regions, len(part.scores)) for part in parts]),
+    )
 
 
 def _first_usable(

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from flawsort.cluster import Placement
 from flawsort.files import shown
-from flawsort.heatmaps import LOOKS_NORMAL_BELOW
+from flawsort.heatmaps import LOOKS_NORMAL_BELOW, HeatScale
+from flawsort.kinds import Kinds, Regions
 from flawsort.records import Floats, ImageSet, Ints
+from flawsort.regions import mask_text
 from flawsort.runs import Table
 from flawsort.threads import in_threads
 
@@ -36,6 +38,7 @@ def images_table(
     labels: Ints,
     scores: Floats,
     placed: Placement,
+    kinds: Kinds,
     flags: Sequence[Sequence[str]],
 ) -> Table:
     """The columns of images.csv and images.parquet."""
@@ -50,12 +53,39 @@ def images_table(
         ],
         "sha256": list(images.digests),
         "cluster": labels.tolist(),
+        "kinds": [";".join(map(str, groups)) for groups in kinds],
         "score": np.asarray(scores, np.float64).tolist(),
         "distance": placed.distance.tolist(),
         "typicality": typicality(placed.distance, labels).tolist(),
         "runner_up": placed.runner_up.tolist(),
         "runner_up_distance": runner_up_distance.tolist(),
         "flags": [";".join(some) for some in flags],
+    }
+
+
+def regions_table(
+    images: ImageSet,
+    regions: Regions,
+    boxes: NDArray[np.float64],
+    scale: HeatScale,
+) -> Table:
+    """The columns of regions.csv and regions.parquet. boxes: (n_regions, 4), left, top, right,
+    bottom in fractions of the upright image."""
+    outlines = regions.outlines
+    first = np.searchsorted(outlines.images, outlines.images)
+    return {
+        "name": [images.names[row] for row in outlines.images],
+        "region": (np.arange(len(outlines)) - first).tolist(),
+        "cluster": regions.labels.tolist(),
+        "nearest": regions.nearest.tolist(),
+        "confidence": regions.confidence.tolist(),
+        "score": outlines.peaks.astype(np.float64).tolist(),
+        "heat": scale.normalise(outlines.peaks).tolist(),
+        "x": boxes[:, 0].tolist(),
+        "y": boxes[:, 1].tolist(),
+        "width": (boxes[:, 2] - boxes[:, 0]).tolist(),
+        "height": (boxes[:, 3] - boxes[:, 1]).tolist(),
+        "mask": [mask_text(outlines[region]) for region in range(len(outlines))],
     }
 
 

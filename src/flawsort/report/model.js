@@ -16,6 +16,7 @@ const HEAT = unpack(D.heat);
 const PEAK = unpack(D.peak);
 const COLOURS = unpack(D.colours);
 const VECTORS = new Int16Array(unpack(D.vectors).buffer);
+const REGION_VECTORS = new Int16Array(unpack(D.regions.vectors).buffer);
 const MERGES = new Int32Array(unpack(D.merges).buffer);
 const HEIGHTS = new Float32Array(unpack(D.heights).buffer);
 const LAYOUT = new Uint16Array(unpack(D.layout).buffer);
@@ -59,9 +60,9 @@ function centresOf(groups) {
   });
 }
 
-function distance(i, centre) {
+function distance(i, centre, vectors = VECTORS) {
   let sum = 0;
-  for (let d = 0; d < D.dims; d++) sum += (VECTORS[i * D.dims + d] - centre[d]) ** 2;
+  for (let d = 0; d < D.dims; d++) sum += (vectors[i * D.dims + d] - centre[d]) ** 2;
   return Math.sqrt(sum);
 }
 
@@ -82,8 +83,36 @@ function mean(values) {
   return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
 }
 
+// Of each image its regions, the hottest first.
+const REGIONS_OF = new Map();
+D.regions.image.forEach((i, r) => {
+  if (!REGIONS_OF.has(i)) REGIONS_OF.set(i, []);
+  REGIONS_OF.get(i).push(r);
+});
+
+// The rank of the group that each region is like; -1 where it is like no image, at any k.
+function likeWhich(groups, centres, saved) {
+  const byId = new Map(groups.map((group) => [group.id, group.rank]));
+  return D.regions.cluster.map((id, r) => {
+    if (id < 0) return -1;
+    if (saved) return byId.get(id);
+    const far = centres.map((centre) => distance(r, centre, REGION_VECTORS));
+    return far.indexOf(Math.min(...far));
+  });
+}
+
+// For each image the ranks of its group and of those that regions of it are like.
+function kindsOf(groups, rank, like) {
+  const kinds = Array.from(rank, (own) => [own]);
+  like.forEach((kind, r) => {
+    const of = kinds[D.regions.image[r]];
+    if (kind >= 0 && !groups[kind].plain && !of.includes(kind)) of.push(kind);
+  });
+  return kinds;
+}
+
 // For each image its group's rank, the distance to its own centre, and the nearest other group.
-function measure(groups) {
+function measure(groups, saved) {
   const centres = centresOf(groups);
   const rank = new Int32Array(N);
   for (const group of groups) for (const i of group.rows) rank[i] = group.rank;
@@ -100,7 +129,7 @@ function measure(groups) {
     });
     if (nearest < Infinity) margin[i] = nearest > 0 ? 1 - own[i] / nearest : 0;
   }
-  return { rank, own, margin, next };
+  return { rank, own, margin, next, like: likeWhich(groups, centres, saved) };
 }
 
 const partitions = new Map();
@@ -109,8 +138,8 @@ const partitions = new Map();
 function partition(k) {
   if (partitions.has(k)) return partitions.get(k);
   const groups = membership(k);
-  const { rank, own, margin, next } = measure(groups);
   const saved = k === D.k.saved;
+  const { rank, own, margin, next, like } = measure(groups, saved);
   if (saved) {
     const byId = new Map(groups.map((group) => [group.id, group.rank]));
     D.runnerUp.forEach((id, i) => { if (byId.has(id) && byId.get(id) !== rank[i]) next[i] = byId.get(id); });
@@ -120,11 +149,14 @@ function partition(k) {
     group.rows = [...group.rows].sort((a, b) => unlike(a) - unlike(b) || own[a] - own[b] || a - b);
     group.score = mean(group.rows.map((i) => D.score[i]));
     group.normal = looksNormal(group.rows);
+    // In most of its images nothing stands out, so that no region can be of its kind.
+    group.plain = group.normal || group.rows.filter((i) => REGIONS_OF.has(i)).length < D.standingOutShare * group.rows.length;
     group.borderline = group.rows
       .filter((i) => margin[i] < D.borderlineBelow)
       .sort((a, b) => margin[a] - margin[b] || a - b);
   }
-  const out = { k, saved, groups, rank, margin, next };
+  const kinds = kindsOf(groups, rank, like);
+  const out = { k, saved, groups, rank, margin, next, like, kinds };
   partitions.set(k, out);
   return out;
 }

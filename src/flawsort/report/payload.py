@@ -20,7 +20,9 @@ from flawsort.heatmaps import (
     colour_table,
     image_heat,
 )
+from flawsort.kinds import STANDING_OUT_SHARE
 from flawsort.records import Bools, Floats
+from flawsort.regions import Outlines, mask_cells
 from flawsort.runs import Run
 from flawsort.summary import BORDERLINE_MARGIN
 
@@ -40,7 +42,7 @@ def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
     n, saved = len(table["name"]), len(set(table["cluster"]))
     scale = HeatScale(float(run.manifest["heat"]["low"]), float(run.manifest["heat"]["high"]))
     heat, grid = _heat_cells(run.scores, run.valid, _grid(run), scale)
-    vectors = _reduced(run.embeddings)
+    vectors, of_regions = _reduced(run.embeddings, run.region_embeddings)
     advice = clusters.get("advice") or {}
     return {
         "n": n,
@@ -60,6 +62,7 @@ def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
         "colours": _pack(colour_table(), "u1"),
         "dims": int(vectors.shape[1]),
         "vectors": _pack(vectors, "<i2"),
+        "regions": {**_regions(run), "vectors": _pack(of_regions, "<i2")},
         "merges": _pack(run.linkage[:, :2], "<i4"),
         "heights": _pack(run.linkage[:, 2], "<f4"),
         "layout": _pack(np.rint(np.clip(run.layout, 0.0, 1.0) * 65535), "<u2"),
@@ -68,6 +71,7 @@ def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
         # Only known-good images say what is normal.
         "looksNormalBelow": LOOKS_NORMAL_BELOW if run.manifest.get("mode") == "with normals" else 0,
         "normalGroupShare": NORMAL_GROUP_SHARE,
+        "standingOutShare": STANDING_OUT_SHARE,
         "borderlineBelow": BORDERLINE_MARGIN,
     }
 
@@ -126,22 +130,46 @@ def _heat_cells(
     return _as_bytes(blocks.reshape(len(heat), -1)), (rows, columns)
 
 
-def _reduced(embeddings: Floats) -> NDArray[np.float64]:
-    """Embeddings (n, dim) turned to their main axes, at most 32, as whole numbers in int16."""
-    centred = np.asarray(embeddings, dtype=np.float64)
-    centred = centred - centred.mean(axis=0)
+def _regions(run: Run) -> dict[str, Any]:
+    """Where the regions are: the image of each, its box on the picture in thousandths, and the
+    saved group that it is like, or -1."""
+    row_of = {name: row for row, name in enumerate(run.table["name"])}
+    table = run.regions
+    images = [row_of[name] for name in table["name"]]
+    found = zip(images, table["score"], table["mask"], strict=True)
+    outlines = Outlines.of([(image, score, mask_cells(mask)) for image, score, mask in found])
+    boxes = np.rint(outlines.boxes(_grid(run)) * 1000).astype(int)
+    return {
+        "image": images,
+        "box": boxes.ravel().tolist(),
+        "cluster": [int(label) for label in table["cluster"]],
+    }
+
+
+def _reduced(
+    embeddings: Floats, regions: Floats
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Embeddings (n, dim) and those of regions turned to the main axes of the former, at most 32,
+    as whole numbers in int16."""
+    values = np.asarray(embeddings, dtype=np.float64)
+    middle = values.mean(axis=0)
+    centred = values - middle
     n, dim = centred.shape
     keep = max(1, min(MAX_DIMS, n, dim))
     if dim <= n:
-        points = centred @ np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :keep]
+        axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :keep]
     else:
-        values, left = np.linalg.eigh(centred @ centred.T)
-        points = (left * np.sqrt(np.maximum(values, 0.0)))[:, ::-1][:, :keep]
+        lengths, left = np.linalg.eigh(centred @ centred.T)
+        axes = centred.T @ left[:, ::-1][:, :keep]
+        axes /= np.sqrt(np.maximum(lengths[::-1][:keep], 1e-12))
+    points = centred @ axes
+    beside = (np.asarray(regions, np.float64).reshape(-1, dim) - middle) @ axes
     # An axis may point either way; settle it, so that the same run gives the same bytes.
     signs = np.sign(points[np.abs(points).argmax(axis=0), np.arange(keep)])
-    largest = float(np.abs(points).max(initial=0.0))
-    scaled: NDArray[np.float64] = points * np.where(signs == 0, 1, signs)
-    return np.rint(scaled * (32767 / largest)) if largest > 0 else np.zeros_like(points)
+    signs = np.where(signs == 0, 1, signs)
+    largest = max(float(np.abs(points).max(initial=0.0)), float(np.abs(beside).max(initial=0.0)))
+    scale = signs * (32767 / largest if largest > 0 else 0)
+    return np.rint(points * scale), np.rint(beside * scale)
 
 
 def _aspect(thumbnail: bytes) -> float:

@@ -114,3 +114,17 @@ function picture(i, target) {
   }
   return inner;
 }
+
+// A frame around each region of an image, in the colour of the group that it is like.
+function frames(i, like, groups) {
+  return (REGIONS_OF.get(i) ?? []).map((r) => {
+    const [left, top, right, bottom] = D.regions.box.slice(4 * r, 4 * r + 4).map((value) => value / 10);
+    const kind = like[r];
+    const words = kind < 0 ? "like no group" : `like group ${groups[kind].id}`;
+    const frame = el("span", { class: "region", title: `Region ${words}`, "--group": kind < 0 ? "#fff" : colourOf(kind) });
+    Object.assign(frame.style, { left: `${left}%`, top: `${top}%`, width: `${right - left}%`, height: `${bottom - top}%` });
+    if (kind < 0) frame.classList.add("unlike");
+    else frame.append(el("span", { class: "region-name", "aria-hidden": "true" }, groups[kind].id));
+    return frame;
+  });
+}

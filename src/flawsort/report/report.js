@@ -15,6 +15,7 @@ function thumb(i, list, hint) {
   const label = `${D.names[i]} · score ${figure(D.score[i])}`;
   const button = el("button", { type: "button", class: "thumb square", title: label, "aria-label": label }, picture(i, 96));
   if (hint) button.append(hint);
+  else if (part.kinds[i].length > 1) button.append(also(i));
   button.addEventListener("click", () => openBox(list, list.indexOf(i)));
   return button;
 }
@@ -39,6 +40,13 @@ function pages(rows) {
 function strip(title, rows, list, hint) {
   const thumbs = rows.map((i) => thumb(i, list, hint && hint(i)));
   return el("div", { class: "strip" }, el("h3", {}, title), el("div", { class: "thumbs" }, ...thumbs));
+}
+
+// The other groups that regions of an image are like.
+function also(i) {
+  const others = part.kinds[i].slice(1).map((kind) => part.groups[kind].id);
+  const words = `Regions of it are like group ${others.join(" and group ")}`;
+  return el("span", { class: "toward", title: words }, `+ ${others.join(" ")}`);
 }
 
 function toward(i) {
@@ -99,6 +107,8 @@ function groupHead(card, matched) {
     `${Math.round((100 * size) / N)}%`,
     `mean score ${figure(group.score)}`,
   ];
+  const several = group.rows.filter((i) => part.kinds[i].length > 1).length;
+  if (several) words.push(`${several.toLocaleString("en")} of several kinds`);
   const head = el("header", {}, mark(group.rank), el("h2", {}, `Group ${group.id}`), el("p", {}, words.join(" · ")));
   if (group.normal) head.append(el("span", { class: "badge", title: "Nearly all of its images are hardly warm on the calibrated scale" }, "looks normal"));
   if (!matched && size > 3) {
@@ -179,16 +189,26 @@ function later(action) {
   setTimeout(() => { waiting.delete(action); action(); });
 }
 
+function alsoLike(i) {
+  const marks = part.kinds[i].slice(1).map((kind) => el("span", { class: "with-mark" }, mark(kind), `Group ${part.groups[kind].id}`));
+  return el("span", { class: "several" }, ...marks);
+}
+
 function showBox() {
   const i = state.list[state.at];
   const group = part.groups[part.rank[i]];
   const next = part.next[i] >= 0 ? `Group ${part.groups[part.next[i]].id}` : "–";
   $("box-name").textContent = $("box-name").title = D.names[i];
   const frame = (target, words) => el("figure", {}, el("span", { class: "square" }, picture(i, target)), el("figcaption", {}, words));
-  $("box-pictures").replaceChildren(frame(0, "Image"), frame(320, "With heat"));
+  const heated = frame(320, "With heat");
+  const outlined = frames(i, part.like, part.groups);
+  heated.querySelector(".picture").append(...outlined);
+  if (outlined.length) heated.querySelector("figcaption").textContent = `With heat and ${count(outlined.length, "region")}`;
+  $("box-pictures").replaceChildren(frame(0, "Image"), heated);
   const place = group.rows.indexOf(i) + 1;
   const facts = [
     ["Group", el("span", { class: "with-mark" }, mark(group.rank), `Group ${group.id}`)],
+    ...(part.kinds[i].length > 1 ? [["Also like", alsoLike(i)]] : []),
     ["Next nearest", next + (part.margin[i] < D.borderlineBelow ? " (borderline)" : "")],
     ["Score", figure(D.score[i])],
     ["Typical", `no. ${place.toLocaleString("en")} of ${group.rows.length.toLocaleString("en")}`],
