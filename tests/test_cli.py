@@ -22,6 +22,7 @@ from flawsort.backbones import NETWORKS, catalogue
 from flawsort.cli import app
 from flawsort.engines import CpuEngine
 from flawsort.images import thumbnail
+from flawsort.keeping import open_kept
 from plates import KINDS, MAIN, STALLING_MAIN, Answer, Cli, contents, run_code, start, write_plates
 
 SMALL = ("--image-size", "64", "-q")
@@ -31,7 +32,7 @@ IMAGE = {
 }  # fmt: skip
 ASSIGNED = {
     "name", "path", "sha256", "cluster", "kinds", "confidence", "nearest", "runner_up", "novelty",
-    "score",
+    "score", "period", "proposal",
 }  # fmt: skip
 EVALUATION = {
     "nmi", "ari", "f1", "f1_micro", "purity", "classes", "clusters", "confusion", "n_evaluated",
@@ -119,7 +120,10 @@ class TestErrors:
             ("cluster parts --hlep", "No such option: --hlep"),
             ("cluster", "Missing argument 'sources'"),
             ("cluster parts -o", "Option '-o' requires an argument."),
-            ("sort parts", "No such command 'sort'. Did you mean 'report'? Try 'flawsort --help'."),
+            (
+                "sort parts",
+                "No such command 'sort'. Did you mean 'report', 'export'? Try 'flawsort --help'.",
+            ),
             ("assign parts", "Missing option '--run'"),
             ("assign parts --run empty", "'empty' is not a flawsort run: it has no manifest.json"),
             ("assign parts --run nowhere", "No run folder at 'nowhere'."),
@@ -310,13 +314,59 @@ class TestAssign:
         answer = cli("assign", "parts", "--run", "run", "-q", "--json")
         assert (answer.code, answer.err) == (0, "")
         told = json.loads(answer.out)
-        assert told.keys() == {"run", "n_images", "counts", "set_aside", "images"}
+        assert told.keys() == {
+            "run", "n_images", "kept", "by", "periods", "rises", "new_kinds", "counts", "set_aside",
+            "images",
+        }  # fmt: skip
+        assert (told["kept"], told["by"], told["new_kinds"]) == (None, "day", [])
         assert told["counts"] == {"0": 7, "1": 7}
         assert told["images"][0].keys() == ASSIGNED
         table = flawsort.open_run("run").table
         assert [row["cluster"] for row in told["images"]] == table["cluster"]
         assert [row["score"] for row in told["images"]] == pytest.approx(table["score"])
         assert Path(told["images"][0]["path"]).is_absolute()
+
+    def test_kept_and_counted_by_lot(self, here: Path, cli: Cli) -> None:
+        lots = "".join(f"{kind}{i:02d}.png,lot {i % 2}\n" for i, kind in enumerate(KINDS))
+        (here / "lots.csv").write_text("name,lot\n" + lots)
+        line = ("assign", "parts", "--run", "run", "-q", "--keep", "monday", "--by", "lots.csv")
+        answer = cli(*line)
+        assert (answer.code, answer.err) == (0, "")
+        assert re.search(r"lots.csv +group 0 +group 1", answer.out)
+        assert re.search(r"lot 0 +4 +3\n", answer.out)
+        assert answer.out.endswith(
+            "Kept: run/assigned/monday; see them with flawsort review run.\n"
+        )
+        kept = open_kept(here / "run", "monday")
+        assert kept.table.keys() == ASSIGNED
+        assert kept.table["period"] == [f"lot {i % 2}" for i in range(14)]
+        assert len(kept.thumbnails) == 14
+        assert all(one.startswith(b"\xff\xd8") for one in kept.thumbnails)
+        assert kept.about["by"] == "lots.csv"
+        before = contents(here / "run")
+        for option, word in (("monday", "already keeps"), ("../x", "must be letters")):
+            answer = cli("assign", "parts", "--run", "run", "-q", "--keep", option)
+            assert answer.code == 2
+            assert word in answer.err
+        answer = cli("assign", "parts", "--run", "run", "-q", "--by", "nothing.csv")
+        assert answer.code == 2
+        assert "a CSV file that exists. Got 'nothing.csv'" in answer.err
+        assert contents(here / "run") == before
+
+    def test_new_kinds_are_proposed(self, here: Path, cli: Cli) -> None:
+        for number in range(3):
+            Image.new("RGB", (64, 64), (9, 250, 30 + number)).save(here / f"green{number}.png")
+        told = json.loads(
+            cli("assign", "green0.png", "green1.png", "one", "-r", "run", "-q", "--json").out
+        )
+        assert told["counts"]["-1"] >= 2
+        assert sum(told["new_kinds"]) == told["counts"]["-1"]
+        green = [row for row in told["images"] if row["name"].startswith("green")]
+        assert {row["proposal"] for row in green} == {0}
+        known = [row for row in told["images"] if row["cluster"] >= 0]
+        assert all(row["proposal"] == -1 for row in known)
+        answer = cli("assign", "green0.png", "green1.png", "one", "-r", "run", "-q")
+        assert "New kinds: 1 proposed, of " in answer.out
 
     @pytest.mark.parametrize("arithmetic", ["float32", "int8"])
     def test_device_and_arithmetic(

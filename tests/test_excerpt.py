@@ -235,13 +235,18 @@ def large(fitted: AnomalyClusterer, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return tmp_path / "run"
 
 
+def thumbnails_of(model: AnomalyClusterer, count: int) -> tuple[bytes, ...]:
+    size = storing.input_size(model)
+    return storing.make_thumbnails(model.images_, model.view_, size, np.arange(count))
+
+
 def test_thumbnails_are_made_of_what_is_shown(large: Path, fitted: AnomalyClusterer) -> None:
     run = open_run(large)
     rows = shown_rows(run.table)
     assert 6 <= len(rows) < 14
     assert [row for row, one in enumerate(run.thumbnails) if one] == rows.tolist()
     assert len(run.thumbnails) == 14
-    whole = storing._thumbnails(fitted, np.arange(14))
+    whole = thumbnails_of(fitted, 14)
     assert all(one.startswith(b"\xff\xd8") for one in whole)
     assert [run.thumbnails[row] for row in rows] == [whole[row] for row in rows]
 
@@ -251,10 +256,7 @@ def test_their_size_follows_what_is_shown(
 ) -> None:
     monkeypatch.setattr(storing, "THUMBNAIL_SIDES", ((6, 32),))
     monkeypatch.setattr(storing, "SMALLEST_THUMBNAIL", 16)
-    sides = [
-        next(len(one) for one in storing._thumbnails(fitted, np.arange(count)) if one)
-        for count in (6, 7)
-    ]
+    sides = [next(len(one) for one in thumbnails_of(fitted, count) if one) for count in (6, 7)]
     assert sides[0] > sides[1]
 
 

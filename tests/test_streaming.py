@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from bags import flawed_patches, naive_peer_distances, same_partition
-from flawsort import AnomalyClusterer, Method, View, intake, memory, pipeline, streaming
+from flawsort import AnomalyClusterer, Method, View, grouping, intake, memory, pipeline, streaming
 from flawsort.advice import Advice
 from flawsort.backbones import load_backbone
 from flawsort.describe import Described, Describer, fit_describer
@@ -610,7 +610,7 @@ opened = functools.cache(load_backbone)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """To open a backbone and to work out advice takes longer than all the rest together."""
     advice = Advice(2, 2, 2, False, "Said so.", ())
-    monkeypatch.setattr(pipeline, "advise", lambda *_, **__: advice)
+    monkeypatch.setattr(grouping, "advise", lambda *_, **__: advice)
     monkeypatch.setattr(pipeline, "load_backbone", opened)
 
 

@@ -29,7 +29,9 @@ HEAVY = (
     "pyarrow",
     "fsspec",
 )
-COMMANDS = ("cluster", "assign", "evaluate", "report", "backbones", "paper", "demo")
+COMMANDS = (
+    "cluster", "assign", "review", "export", "evaluate", "report", "backbones", "paper", "demo",
+)  # fmt: skip
 # A module imports only modules above it. Imports inside functions, which run later, are free.
 ORDER = (
     "errors", "records", "remote", "folders", "threads", "raycluster", "files", "inputs", "asked",
@@ -40,14 +42,23 @@ ORDER = (
     "engines.cpu", "engines.kernels", "engines.tensors", "engines", "references",
     "weights", "heatmaps", "regions", "extent", "pooling", "baselines",
     "presets", "describe", "cluster",
-    "clusterers", "advice", "assign", "kinds", "metrics", "hierarchy",
+    "clusterers", "advice", "assign", "kinds", "metrics", "hierarchy", "constraints",
+    "grouping",
     "memory", "intake", "partfiles", "streaming", "fleet", "groundwork", "newcomers", "pipeline",
-    "runs", "excerpt", "summary", "storing", "report.payload", "report.page", "report",
-    "demo",
+    "runs", "labelling", "queueing", "trends", "keeping", "excerpt", "summary", "storing",
+    "report.payload", "report.page", "report", "demo",
+    "exports.naming", "exports.masks", "exports.content", "exports.output", "exports.choosing",
+    "exports.tables", "exports.folders", "exports.imagefolder", "exports.coco", "exports.cvat",
+    "exports.label_studio", "exports.fiftyone", "exports.book", "exports.pdf", "exports",
+    "review", "review.payloads", "review.sentences", "review.edits", "review.editfile",
+    "review.store", "review.bodies", "review.guard", "review.pages",
+    "review.pictures", "review.answers", "review.assigned", "review.download", "review.library",
+    "review.app", "review.serving", "carrying",
     "paper", "paper.published", "paper.protocol", "paper.products", "paper.methods", "paper.jobs",
     "paper.catalogue", "paper.tables", "paper.render", "paper.sheet", "paper.pictures",
     "paper.figures", "paper.run",
-    "console", "commands", "commands_assign", "cli_options", "cli_cluster", "cli_paper", "cli",
+    "console", "commands_evaluate", "commands", "commands_assign", "commands_export",
+    "commands_review", "cli_options", "cli_cluster", "cli_paper", "cli_review", "cli",
 )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ class Assignment:
     in their group; 0 where the label is -1. novelty: distance to the nearest images of the run,
     in units of the limit; above 1 the label is -1. kinds: of each image its label, and the other
     groups that regions of it are like (flawsort.kinds); empty where regions were not looked at.
+    unseen: (n_unseen, dim), the embeddings of the images whose label is -1, in their order.
     """
 
     labels: NDArray[np.int64]
@@ -40,12 +41,14 @@ class Assignment:
     confidence: NDArray[np.float64]
     novelty: NDArray[np.float64]
     placed: Placement
+    unseen: Floats
     kinds: tuple[tuple[int, ...], ...] = ()
 
     def take(self, rows: Sequence[int] | Ints) -> Assignment:
         """The images at `rows`, in that order."""
         index = np.asarray(rows, np.int64)
         placed = self.placed
+        place_of = np.cumsum(self.labels < 0) - 1
         return Assignment(
             labels=self.labels[index],
             nearest=self.nearest[index],
@@ -56,6 +59,7 @@ class Assignment:
                 runner_up=placed.runner_up[index],
                 runner_up_distance=placed.runner_up_distance[index],
             ),
+            unseen=self.unseen[place_of[index[self.labels[index] < 0]]],
             kinds=tuple(self.kinds[row] for row in index) if self.kinds else (),
         )
 
@@ -101,6 +105,7 @@ class Groups:
             confidence=np.where(unseen, 0.0, clearer_than / len(self.margins)),
             novelty=novelty,
             placed=placed,
+            unseen=np.asarray(new)[unseen],
         )
 
 
@@ -117,6 +122,7 @@ def joined(parts: Sequence[Assignment]) -> Assignment:
             runner_up=np.concatenate([one.runner_up for one in placed]),
             runner_up_distance=np.concatenate([one.runner_up_distance for one in placed]),
         ),
+        unseen=np.concatenate([part.unseen for part in parts]),
         kinds=tuple(kinds for part in parts for kinds in part.kinds),
     )
 

@@ -25,6 +25,7 @@ from flawsort.cli_options import (
     with_options,
 )
 from flawsort.cli_paper import paper
+from flawsort.cli_review import export, review
 from flawsort.errors import FlawsortError, OptionError
 
 app = typer.Typer(
@@ -113,6 +114,12 @@ def assign(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a table: FILE.csv or FILE.parquet.")
     ] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="Keep them in the run under this name, for the review.")
+    ] = None,
+    by: Annotated[
+        str, typer.Option(help="Count them by day, week, month or folder, or by a CSV of lots.")
+    ] = "day",
     glob: Glob = None,
     device: Device = None,
     arithmetic: Arithmetic = None,
@@ -139,6 +146,8 @@ def assign(
             arithmetic=arithmetic,
             cache=cache_asked_for(cache, no_cache),
             progress=progress,
+            keep_as=keep,
+            by=by,
         )
     if output is not None:
         write_table(result["images"], output)
@@ -146,6 +155,10 @@ def assign(
         console.print_json(result)
     else:
         show_assignment(result, output)
+
+
+app.command()(review)
+app.command()(export)
 
 
 @app.command()
@@ -157,7 +170,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Compare a run's groups with true labels, and add the result to its report."""
-    from flawsort.commands import evaluate_run, show_evaluation
+    from flawsort.commands_evaluate import evaluate_run, show_evaluation
 
     result = evaluate_run(run, truth)
     if as_json:

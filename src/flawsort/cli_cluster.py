@@ -47,6 +47,10 @@ def cluster(
     truth: Annotated[
         Path | None, typer.Option(help="A labelled folder or CSV to compare the groups with.")
     ] = None,
+    labels_from: Annotated[
+        Path | None,
+        typer.Option(help="A reviewed run: keep to what people said there, and to its names."),
+    ] = None,
     fit: Annotated[
         str, typer.Option(help="How other aspect ratios are fitted: stretch, pad or crop.")
     ] = "stretch",
@@ -139,6 +143,7 @@ def cluster(
         output,
         glob=glob,
         truth=truth,
+        labels_from=labels_from,
         overwrite=overwrite,
         quiet=quiet,
         as_json=as_json,
@@ -169,6 +174,7 @@ def run_cluster(
     *,
     glob: str | None,
     truth: Path | None,
+    labels_from: Path | None = None,
     overwrite: bool,
     quiet: bool,
     as_json: bool,
@@ -185,6 +191,7 @@ def run_cluster(
             output,
             glob=glob,
             truth=truth,
+            labels_from=labels_from,
             overwrite=overwrite,
             parameters={**parameters, "progress": progress},
         )

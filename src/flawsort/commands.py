@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import time
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,16 @@ import numpy as np
 from flawsort import console
 from flawsort.backbones import NETWORKS, catalogue, entry_path, load_backbone
 from flawsort.backbones.patches import patch_embeddings
-from flawsort.cluster import cut
-from flawsort.datasets import EXCLUDED_LABELS, read_truth
+from flawsort.carrying import Earlier
+from flawsort.commands_evaluate import EVALUATION, evaluate
+from flawsort.datasets import read_truth
 from flawsort.errors import BackboneError, InputError, OptionError
 from flawsort.files import find_images
 from flawsort.heatmaps import NORMAL_GROUP_SHARE, overlay
 from flawsort.images import UnreadableImage, thumbnail
-from flawsort.metrics import Agreement, agreement, several_kinds
 from flawsort.pipeline import AnomalyClusterer
-from flawsort.records import Ints
 from flawsort.report import render_report
+from flawsort.review.store import FILE as EDITS
 from flawsort.runs import (
     REPORT,
     Run,
@@ -34,12 +34,10 @@ from flawsort.runs import (
     save_run,
 )
 from flawsort.storing import make_run, rebuild, run_images
+from flawsort.summary import SEVERAL
 
-EVALUATION = "evaluation.json"
 HEATMAP_SIDE = 768
 SHOWN_ASIDE = 8
-# Between the kinds of an image, in a truth and in the tables.
-SEVERAL = ";"
 
 
 def cluster_images(
@@ -49,25 +47,29 @@ def cluster_images(
     *,
     glob: str | None,
     truth: Path | None,
+    labels_from: Path | None = None,
     overwrite: bool,
     parameters: dict[str, Any],
 ) -> tuple[Run, dict[str, Any] | None]:
-    """The main job: find, embed, score, group, save with a report."""
+    """The main job: find, embed, score, group, save with a report. labels_from: a run whose edits
+    are kept to, and carried over."""
     start = time.perf_counter()
     model = AnomalyClusterer(**parameters)
+    earlier = None if labels_from is None else Earlier.of(labels_from)
+    _protect_edits(output, overwrite, labels_from)
     prepare_output(output, overwrite=overwrite)
     images = find_images(sources, glob=glob)
     normals = find_images(normal, glob=glob) if normal else None
     labels = None if truth is None else read_truth(truth, images)
     found = time.perf_counter()
-    model.fit(images, normal=normals)
+    model.fit(images, normal=normals, said=None if earlier is None else earlier.said)
     fitted = time.perf_counter()
     run = make_run(model)
     evaluation = None
     if labels is not None:
         known = dict(zip(images.names, labels, strict=True))
         try:
-            evaluation = _evaluate(run, [known[name] for name in run.table["name"]])
+            evaluation = evaluate(run, [known[name] for name in run.table["name"]])
         except InputError as error:  # the groups are there: a truth for none of them loses nothing
             run.manifest["warnings"].append(f"Not evaluated: {error}")
     extra = {REPORT: render_report(run, evaluation)}
@@ -77,9 +79,21 @@ def cluster_images(
     timings["total"] = round(time.perf_counter() - start, 3)  # all but writing to disk
     if evaluation is not None:
         extra[EVALUATION] = json.dumps(evaluation, indent=2) + "\n"
-    save_run(run, output, overwrite=overwrite, extra=extra)
+    furnish = None if earlier is None else partial(earlier.write, run)
+    save_run(run, output, overwrite=overwrite, extra=extra, furnish=furnish)
     model.discard_parts()
     return run, evaluation
+
+
+def _protect_edits(output: Path, overwrite: bool, labels_from: Path | None) -> None:
+    """What people said of a run must not go with it, unless it is carried over."""
+    if not overwrite or not (output / EDITS).exists():
+        return
+    if labels_from is None or labels_from.resolve() != output.resolve():
+        raise OptionError(
+            f"The run '{output}' holds what people said of its groups, which --overwrite would "
+            f"remove. Keep it with --labels-from '{output}', or write to another folder with -o."
+        )
 
 
 def groups(run: Run) -> list[dict[str, Any]]:
@@ -149,51 +163,6 @@ def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> 
     spent = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in manifest["timings"].items())
     console.say(f"Time: {spent}.")
     console.say(f"Report: {output / REPORT}")
-
-
-def evaluate_run(folder: Path, truth: Path) -> dict[str, Any]:
-    """Compare a run with true labels, at its own k and at the true one, and keep the result."""
-    run = open_run(folder)
-    evaluation = _evaluate(run, read_truth(truth, run_images(run)))
-    replace_files(
-        folder,
-        {
-            EVALUATION: json.dumps(evaluation, indent=2) + "\n",
-            REPORT: render_report(run, evaluation),
-        },
-    )
-    return evaluation
-
-
-def show_evaluation(result: dict[str, Any]) -> None:
-    """Figures at the run's k and at the true one, and the confusion matrix."""
-    figures = ("nmi", "ari", "f1", "f1_micro", "purity")
-    oracle = result["at_true_k"]
-    console.print_table(
-        "",
-        ["", "groups", "NMI", "ARI", "F1", "F1 micro", "purity"],
-        [
-            ["as in the run", len(result["clusters"]), *(result[name] for name in figures)],
-            ["if cut into the true number", result["true_k"], *(oracle[name] for name in figures)],
-        ],
-    )
-    console.say()
-    columns = ["true kind", *(f"group {group}" for group in result["clusters"])]
-    rows = [
-        [label, *counts]
-        for label, counts in zip(result["classes"], result["confusion"], strict=True)
-    ]
-    console.print_table("", columns, rows)
-    console.say()
-    if result.get("several_kinds"):
-        several = result["several_kinds"]
-        console.say(
-            f"Images of several kinds: {several['n_images']}. {several['recall']:.0%} of their "
-            f"kinds are among those found ({several['recall_of_label']:.0%} by the group alone), "
-            f"and {several['precision']:.0%} of those found are right."
-        )
-    left_out = f"; left out: {', '.join(result['excluded'])}" if result["excluded"] else ""
-    console.say(f"{result['n_evaluated']} of {len(result['truth'])} images evaluated{left_out}.")
 
 
 def render_again(folder: Path, output: Path | None, heatmaps: Path | None) -> dict[str, str]:
@@ -271,61 +240,6 @@ def show_backbones(entries: list[dict[str, Any]]) -> None:
 
 def _sides(value: object) -> str:
     return " x ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _evaluate(run: Run, truth: list[str | None] | tuple[str | None, ...]) -> dict[str, Any]:
-    """A run against true labels. `combined` and the like are left out, as in the paper; images of
-    several named kinds are asked whether those are among the kinds found."""
-    several = [i for i, label in enumerate(truth) if label is not None and SEVERAL in label]
-    rows = [
-        i
-        for i, label in enumerate(truth)
-        if label is not None and label not in EXCLUDED_LABELS and SEVERAL not in label
-    ]
-    if not rows:
-        raise InputError("None of the run's images has a true label.")
-    labels = [str(truth[i]) for i in rows]
-    true_k = len(set(labels))
-    found = _agree(labels, np.array(run.table["cluster"])[rows])
-    return {
-        **found,
-        "several_kinds": _several(run, truth, several, found) if several else None,
-        "n_evaluated": len(rows),
-        "excluded": sorted({label for label in truth if label in EXCLUDED_LABELS and label}),
-        "true_k": true_k,
-        "at_true_k": _agree(labels, cut(run.linkage, true_k)[rows]),
-        "truth": list(truth),
-    }
-
-
-def _several(
-    run: Run,
-    truth: list[str | None] | tuple[str | None, ...],
-    rows: list[int],
-    found: dict[str, Any],
-) -> dict[str, Any]:
-    """Images of several kinds; found: the agreement of the others, which says what a group is."""
-    best = np.argmax(found["confusion"], axis=0)
-    class_of = {
-        group: found["classes"][row] for group, row in zip(found["clusters"], best, strict=True)
-    }
-    wanted = [{kind.strip() for kind in str(truth[i]).split(SEVERAL)} for i in rows]
-    kinds = [[int(group) for group in run.table["kinds"][i].split(SEVERAL)] for i in rows]
-    return asdict(several_kinds(wanted, kinds, class_of))
-
-
-def _agree(labels: list[str], groups: Ints) -> dict[str, Any]:
-    result: Agreement = agreement(labels, groups)
-    return {
-        "nmi": result.nmi,
-        "ari": result.ari,
-        "f1": result.f1,
-        "f1_micro": result.f1_micro,
-        "purity": result.purity,
-        "classes": list(result.classes),
-        "clusters": list(result.clusters),
-        "confusion": result.confusion.tolist(),
-    }
 
 
 def _write_heatmaps(run: Run, folder: Path, output: Path) -> None:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flawsort import console
+from flawsort._version import __version__
 from flawsort.errors import OptionError
+from flawsort.excerpt import SHOWN_IMAGES
 from flawsort.files import find_images, shown
-from flawsort.records import Progress
+from flawsort.keeping import ASSIGNED, Kept, check_name, keep, proposals, propose_kinds
+from flawsort.records import ImageSet, Ints, Progress
 from flawsort.runs import Table, table_csv, table_parquet
-from flawsort.storing import load_model
+from flawsort.storing import input_size, load_model, make_thumbnails
+from flawsort.trends import SPANS, periods, rises
+from flawsort.trends import counts as count_by
 from flawsort.weights import image_scores
 
+if TYPE_CHECKING:
+    from flawsort.pipeline import AnomalyClusterer
+
 SHOWN_ROWS = 40
+SHOWN_PERIODS = 12
 
 
 def assign_images(
@@ -27,12 +38,24 @@ def assign_images(
     arithmetic: str | None,
     cache: str | Path | None,
     progress: Progress | None,
+    keep_as: str | None = None,
+    by: str = "day",
 ) -> dict[str, Any]:
-    """New images into the groups of a run, as a JSON-able summary."""
+    """New images into the groups of a run, as a JSON-able summary.
+
+    keep_as: the name under which the run keeps them, for the review. by: what they are counted by:
+    day, week, month, folder, or a CSV file.
+    """
     # Whatever is wrong with the run or the device is said before many files are read.
     model = load_model(folder, device=device, arithmetic=arithmetic)
+    if keep_as is not None:
+        check_name(folder, keep_as)
+    span = by if by in SPANS else Path(by)
+    periods((), (), span)  # and what is wrong with a table of lots
     model.cache, model.progress = cache, progress
     usable, found, scores = model.assign(find_images(sources, glob=glob))
+    when = periods(usable.names, usable.sources, span)
+    proposed = propose_kinds(found.unseen, model.linkage_, model.n_clusters_)
     table: Table = {
         "name": list(usable.names),
         "path": ["" if isinstance(s, np.ndarray) else shown(s.absolute()) for s in usable.sources],
@@ -44,15 +67,43 @@ def assign_images(
         "runner_up": found.placed.runner_up.tolist(),
         "novelty": found.novelty.tolist(),
         "score": image_scores(scores, None).tolist(),
+        "period": when,
+        "proposal": proposals(found.labels.tolist(), proposed),
     }
+    if keep_as is not None:
+        _keep(folder, keep_as, model, usable, table, by)
     counts = {int(label): int((found.labels == label).sum()) for label in np.unique(found.labels)}
     return {
         "run": str(folder),
         "n_images": len(usable),
+        "kept": None if keep_as is None else str(folder / ASSIGNED / keep_as),
+        "by": by,
+        "periods": _by_period(found.labels, when),
+        "rises": [asdict(rise) for rise in rises(count_by(found.labels, when))],
+        "new_kinds": [int(n) for n in np.bincount(proposed)] if len(proposed) else [],
         "counts": {str(label): count for label, count in sorted(counts.items())},
         "set_aside": [{"name": entry.name, "reason": entry.reason} for entry in usable.set_aside],
         "images": [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)],
     }
+
+
+def _by_period(labels: Ints, when: list[str]) -> dict[str, dict[str, int]]:
+    """Images of each group in each period."""
+    found = count_by(labels, when)
+    return {
+        period: {str(group): int(n) for group, n in zip(found.groups, row, strict=True)}
+        for period, row in zip(found.periods, found.table, strict=True)
+    }
+
+
+def _keep(
+    folder: Path, name: str, model: AnomalyClusterer, images: ImageSet, table: Table, by: str
+) -> None:
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    about = {"at": at, "by": by, "n_images": len(images), "flawsort": __version__}
+    rows = np.arange(min(len(images), SHOWN_IMAGES))
+    shown = make_thumbnails(images, model.view_, input_size(model), rows)
+    keep(folder, Kept(name, table, shown, about))
 
 
 def show_assignment(result: dict[str, Any], output: Path | None) -> None:
@@ -72,10 +123,34 @@ def show_assignment(result: dict[str, Any], output: Path | None) -> None:
         more = result["n_images"] - len(shown)
         if more:
             console.say(f"{more} more: write them all with -o FILE.csv.")
+    _show_trend(result)
     for entry in result["set_aside"]:
         console.say(f"Set aside: {entry['name']}: {entry['reason']}")
     if output is not None:
         console.say(f"Table: {output}")
+    if result["kept"]:
+        console.say(f"Kept: {result['kept']}; see them with flawsort review {result['run']}.")
+
+
+def _show_trend(result: dict[str, Any]) -> None:
+    """Images of each group by period where there are several, and what has risen."""
+    by_period = result["periods"]
+    if len(by_period) > 1:
+        columns = [label for label in result["counts"]]
+        heads = ["new kind" if label == "-1" else f"group {label}" for label in columns]
+        last = list(by_period.items())[-SHOWN_PERIODS:]
+        rows = [[period, *(found.get(label, 0) for label in columns)] for period, found in last]
+        console.print_table("", [result["by"], *heads], rows)
+        console.say()
+    for rise in result["rises"]:
+        what = "new kinds" if rise["group"] < 0 else f"group {rise['group']}"
+        console.say(
+            f"Rise: {what} in {rise['period']}: {rise['count']} images, "
+            f"{rise['expected']:.1f} expected from before."
+        )
+    if result["new_kinds"]:
+        sizes = ", ".join(str(n) for n in result["new_kinds"])
+        console.say(f"New kinds: {len(result['new_kinds'])} proposed, of {sizes} images.")
 
 
 def check_table_path(path: Path | None) -> None:

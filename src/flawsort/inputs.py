@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -92,6 +92,11 @@ def content_rows(images: ImageSet, distinct: ImageSet) -> NDArray[np.int64]:
     """For each image the row of its content among the distinct ones."""
     row = {digest: place for place, digest in enumerate(distinct.digests)}
     return np.array([row[digest] for digest in images.digests], np.int64)
+
+
+def said_of(images: ImageSet, said: Mapping[str, int]) -> NDArray[np.int64]:
+    """(n_images,): what was said of each, by its SHA-256; -1 where nothing was."""
+    return np.array([said.get(digest, -1) for digest in images.digests], np.int64)
 
 
 def used_images(images: ImageSet, embedded: ImageSet) -> ImageSet:

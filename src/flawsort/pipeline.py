@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
 
-from flawsort.advice import Advice, advise
 from flawsort.asked import (
     check_count,
     check_engine,
@@ -24,16 +23,15 @@ from flawsort.asked import (
 )
 from flawsort.assign import Assignment, Groups
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, BackboneInfo, load_backbone
-from flawsort.cluster import cut, number_by_size, reorder_leaves
 from flawsort.describe import Described, fit_describer
 from flawsort.engines import Engine, choose_engine
 from flawsort.errors import BackboneError, InputError, OptionError
 from flawsort.extent import N_EXTENTS
 from flawsort.groundwork import local_workers, normal_bank
+from flawsort.grouping import group
 from flawsort.heatmaps import image_heat
-from flawsort.hierarchy import tree
 from flawsort.images import View, measure_window
-from flawsort.inputs import Images, content_rows, distinct_rows, gather, used_images
+from flawsort.inputs import Images, content_rows, distinct_rows, gather, said_of, used_images
 from flawsort.intake import Intake, TakenIn, take_in_bags
 from flawsort.kinds import Kinds, find_plain_groups, kinds_of_images, sort_regions
 from flawsort.memory import parse_size
@@ -121,10 +119,18 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.progress = progress
 
-    def fit(self, X: Images, y: object = None, *, normal: Images | None = None) -> AnomalyClusterer:
+    def fit(
+        self,
+        X: Images,
+        y: object = None,
+        *,
+        normal: Images | None = None,
+        said: Mapping[str, int] | None = None,
+    ) -> AnomalyClusterer:
         """Group images. X and normal: folders, files, globs or list files; arrays; or `Bags`.
 
-        y is ignored, as in every clusterer.
+        said: what people said of some images, the SHA-256 of each to a number: those of one number
+        stay together and those of two apart. y is ignored, as in every clusterer.
         """
         method = resolve(self.method)
         check_n_clusters(self.n_clusters)
@@ -161,7 +167,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(images, ImageSet) and not isinstance(normals, Bags):
             intake = self._ready(images, normals)
             if self.engine == "ray" or intake.streams(images, normals, method, limit):
-                return self._fit_streamed(images, normals, intake, method, engine)
+                return self._fit_streamed(images, normals, intake, method, engine, said)
             with self._timed("embed"):
                 taken = intake.take_in(images, normals)
             self.warnings_ += oddities(taken.images, taken.normals)
@@ -171,9 +177,11 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             taken = take_in_bags(images, normals)
         else:
             raise InputError("Give images and normals both as files or arrays, or both as Bags.")
-        return self._fit_bags(taken, method, engine)
+        return self._fit_bags(taken, method, engine, said)
 
-    def _fit_bags(self, taken: TakenIn, method: Method, engine: Engine) -> AnomalyClusterer:
+    def _fit_bags(
+        self, taken: TakenIn, method: Method, engine: Engine, said: Mapping[str, int] | None
+    ) -> AnomalyClusterer:
         """With all bags in memory."""
         self.images_, self.normals_ = taken.images, taken.normals
         check_count(len(taken.rows), self.n_clusters, self.images_)
@@ -186,7 +194,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 random_state=self.random_state,
                 progress=self.progress,
             )
-        return self._finish(described, taken.bags.valid, taken.bags.grid, taken.rows)
+        return self._finish(described, taken.bags.valid, taken.bags.grid, taken.rows, said)
 
     def _fit_streamed(
         self,
@@ -195,6 +203,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         intake: Intake,
         method: Method,
         engine: Engine,
+        said: Mapping[str, int] | None,
     ) -> AnomalyClusterer:
         """With a reference in memory, batch by batch past it."""
         workers = self._workers(intake)
@@ -228,7 +237,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.warnings_ += oddities(self.images_, self.normals_)
         rows = content_rows(self.images_, found.images)
         check_count(len(rows), self.n_clusters, self.images_)
-        self._finish(found.described, found.valid, found.grid, rows)
+        self._finish(found.described, found.valid, found.grid, rows, said)
         self._kept = [workers]
         return self
 
@@ -264,18 +273,30 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         valid: Bools | None,
         grid: tuple[int, int],
         rows: NDArray[np.int64],
+        said: Mapping[str, int] | None,
     ) -> AnomalyClusterer:
         """Groups, and everything in the order of the images given."""
         self.heat_ = self.describer_.heat
+        self.embeddings_ = described.embeddings[rows]
+        # In the order of content, whatever the images are called.
+        order = np.argsort(rows, kind="stable")
         with self._timed("cluster"):
-            self._cluster(described.embeddings, rows)
+            found = group(
+                self.embeddings_,
+                order,
+                self.n_clusters,
+                said=None if said is None else said_of(self.images_, said),
+                random_state=self.random_state,
+                progress=self.progress,
+            )
+        self.labels_, self.linkage_ = found.labels, found.linkage
+        self.n_clusters_, self.advice_ = found.n_clusters, found.advice
+        self.warnings_ += found.notes
         self.scores_ = described.scores[rows]
         self.weights_ = described.weights[rows]
         self.valid_ = None if valid is None else valid[rows]
         self.grid_ = grid
         with self._timed("regions"):
-            # In the order of content, whatever the images are called.
-            order = np.argsort(rows, kind="stable")
             groups = Groups.of(
                 self.embeddings_[order], self.labels_[order], most=COMPARED_WITH_REGIONS
             )
@@ -302,18 +323,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.describer_.reference, NormalReference):
             return None
         return image_heat(self.scores_, self.heat_, self.valid_)
-
-    def _cluster(self, embeddings: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
-        """Link, advise and cut; embeddings: of distinct contents, rows: of each image."""
-        self.embeddings_ = embeddings[rows]
-        order = np.argsort(rows, kind="stable")
-        ordered = self.embeddings_[order]
-        merges = tree(ordered, progress=self.progress)
-        self.advice_: Advice = advise(ordered, merges, random_state=self.random_state)
-        self.n_clusters_ = self.advice_.k if self.n_clusters == "auto" else int(self.n_clusters)
-        labels = cut(merges, self.n_clusters_)
-        self.linkage_ = reorder_leaves(merges, order)
-        self.labels_ = number_by_size(labels[np.argsort(order)])
 
     def fit_predict(self, X: Images, y: object = None, *, normal: Images | None = None) -> Ints:
         """As `fit`; returns `labels_`."""

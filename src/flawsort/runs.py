@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ MASK = "mask"
 Manifest = dict[str, Any]
 Table = dict[str, list[Any]]
 
-_INTEGERS = ("cluster", "runner_up", "nearest", "region")
+_INTEGERS = ("cluster", "runner_up", "nearest", "region", "proposal")
 _FLOATS = (
     "score",
     "distance",
@@ -137,8 +137,10 @@ def save_run(
     *,
     overwrite: bool = False,
     extra: Mapping[str, str] | None = None,
+    furnish: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write a run. extra: more files by name, such as the report."""
+    """Write a run. extra: more files by name, such as the report. furnish: puts further files into
+    the folder, which may change later, before it is moved to its place."""
     prepare_output(folder, overwrite=overwrite)
     partial = _partial(folder)
     partial.mkdir()
@@ -151,6 +153,8 @@ def save_run(
             (partial / name).write_text(text, "utf-8")
         hashes = {path.name: _sha256(path) for path in sorted(partial.iterdir())}
         _write_json(partial / MANIFEST, {**run.manifest, "files": hashes})
+        if furnish is not None:
+            furnish(partial)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -280,12 +284,17 @@ def table_parquet(table: Table) -> bytes:
     return content.getvalue()
 
 
-def _read_table(folder: Path, manifest: Manifest, name: str) -> Table:
+def read_table(content: bytes) -> Table:
+    """The columns of a parquet file that `table_parquet` made."""
     from arro3.io import read_parquet
 
-    table = read_parquet(io.BytesIO(_read(folder, manifest, name))).read_all()
+    table = read_parquet(io.BytesIO(content)).read_all()
     columns: dict[str, Any] = {name: table.column(name) for name in table.column_names}
     return {name: column.to_pylist() for name, column in columns.items()}
+
+
+def _read_table(folder: Path, manifest: Manifest, name: str) -> Table:
+    return read_table(_read(folder, manifest, name))
 
 
 def _arrays(run: Run) -> dict[str, NDArray[Any]]:

@@ -68,7 +68,9 @@ def make_run(model: AnomalyClusterer) -> Run:
         lists=lists,
         whitening=model.describer_.whitening,
         mask=None if mask is None else mask.read_bytes(),
-        thumbnails=_thumbnails(model, shown_rows(table)),
+        thumbnails=make_thumbnails(
+            model.images_, model.view_, input_size(model), shown_rows(table)
+        ),
     )
 
 
@@ -90,7 +92,7 @@ def _boxes(model: AnomalyClusterer) -> NDArray[np.float64]:
     """(n_regions, 4): left, top, right, bottom of each region in fractions of the upright image."""
     outlines = model.regions_.outlines
     boxes = outlines.boxes(model.grid_)
-    size = _input_size(model)
+    size = input_size(model)
     for row in np.unique(outlines.images):
         own = slice(*np.searchsorted(outlines.images, [row, row + 1]))
         # A file that has gone since leaves the boxes as they are in the view.
@@ -99,7 +101,8 @@ def _boxes(model: AnomalyClusterer) -> NDArray[np.float64]:
     return boxes
 
 
-def _input_size(model: AnomalyClusterer) -> tuple[int, int]:
+def input_size(model: AnomalyClusterer) -> tuple[int, int]:
+    """Height and width of what its backbone is given."""
     return (256, 256) if model.backbone_ is None else model.backbone_.input_size
 
 
@@ -333,19 +336,20 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in names}}
 
 
-def _thumbnails(model: AnomalyClusterer, rows: Ints) -> tuple[bytes, ...]:
-    """A JPEG for each of the rows, empty for the other images."""
+def make_thumbnails(
+    images: ImageSet, view: View, size: tuple[int, int], rows: Ints
+) -> tuple[bytes, ...]:
+    """A JPEG for each of the rows, empty for the other images. size: of the backbone's input."""
     side = next((side for most, side in THUMBNAIL_SIDES if len(rows) <= most), SMALLEST_THUMBNAIL)
-    size = _input_size(model)
 
     def make(row: int) -> bytes:
         content = io.BytesIO()
         try:
-            picture = thumbnail(model.images_.sources[row], model.view_, size, side)
+            picture = thumbnail(images.sources[row], view, size, side)
         except (UnreadableImage, OSError):  # the file has gone since it was embedded
             picture = thumbnail(np.full((8, 8), 128, np.uint8), View(), size, side)
         picture.save(content, "JPEG", quality=82)
         return content.getvalue()
 
     made = dict(zip(rows.tolist(), in_threads(make, rows.tolist(), ahead=8), strict=True))
-    return tuple(made.get(row, b"") for row in range(len(model.images_)))
+    return tuple(made.get(row, b"") for row in range(len(images)))

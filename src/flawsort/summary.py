@@ -18,6 +18,8 @@ from flawsort.threads import in_threads
 
 # An image is borderline when another group's centre is nearly as near as its own.
 BORDERLINE_MARGIN = 0.1
+# Between the kinds of an image, in tables and in truths.
+SEVERAL = ";"
 # The map is laid out by t-SNE; beyond so many images, by a sample with the others beside it.
 LAYOUT_LIMIT = 1500
 LAYOUT_PERPLEXITY = 20.0
@@ -53,7 +55,7 @@ def images_table(
         ],
         "sha256": list(images.digests),
         "cluster": labels.tolist(),
-        "kinds": [";".join(map(str, groups)) for groups in kinds],
+        "kinds": [SEVERAL.join(map(str, groups)) for groups in kinds],
         "score": np.asarray(scores, np.float64).tolist(),
         "distance": placed.distance.tolist(),
         "typicality": typicality(placed.distance, labels).tolist(),

@@ -1,0 +1,88 @@
+"""What people said of one run, carried over to another with more images or another k."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flawsort.constraints import carry_over
+from flawsort.labelling import Labelling
+from flawsort.review.payloads import Edit
+from flawsort.review.store import FILE, EditStore, Session
+from flawsort.runs import Run
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A run as people left it. digests: of its images, in its rows. spent: labels given there."""
+
+    folder: Path
+    labelling: Labelling
+    digests: tuple[str, ...]
+    spent: int = 0
+
+    @classmethod
+    def of(cls, folder: Path) -> Earlier:
+        with Session(folder) as session:
+            digests = tuple(session.run.table["sha256"])
+            return cls(folder, session.labelling, digests, session.labels_spent)
+
+    @property
+    def said(self) -> Mapping[str, int]:
+        """The group of each image that a person has confirmed, by its SHA-256. To be unsure says
+        nothing."""
+        unsure = set(self.labelling.with_role("unsure"))
+        rows = np.flatnonzero(self.labelling.confirmed)
+        found = {self.digests[row]: int(self.labelling.labels[row]) for row in rows}
+        return {digest: group for digest, group in found.items() if group not in unsure}
+
+    def carried(self, run: Run) -> Edit:
+        """The first edit of another run: its groups with the ids, names and roles of those that
+        they continue, and what was confirmed and given several kinds."""
+        before = dict(zip(self.digests, self.labelling.labels.tolist(), strict=True))
+        row_before = {digest: row for row, digest in enumerate(self.digests)}
+        digests, said = run.table["sha256"], self.said
+        labels, _ = carry_over(
+            np.array(run.table["cluster"], np.int64),
+            np.array([before.get(digest, -1) for digest in digests], np.int64),
+            np.array([said.get(digest, -1) for digest in digests], np.int64),
+            self.labelling.next_id,
+        )
+        several: dict[str, list[int]] = {}
+        groups = set(labels.tolist())
+        for row, digest in enumerate(digests):
+            others = self.labelling.several.get(row_before.get(digest, -1))
+            if others is not None:
+                several[str(row)] = [group for group in others if group in groups]
+        return Edit("carry", self._payload(run, labels.tolist(), several))
+
+    def _payload(
+        self, run: Run, labels: list[int], several: Mapping[str, list[int]]
+    ) -> dict[str, Any]:
+        known = self.labelling.groups
+        said = self.said
+        named = [group.id for group in known.values() if group.name]
+        return {
+            "groups": [
+                {
+                    "id": group,
+                    "name": known[group].name if group in known else "",
+                    "role": known[group].role if group in known else "flaw",
+                }
+                for group in sorted({*labels, *named})
+            ],
+            "labels": labels,
+            "confirmed": [row for row, sha in enumerate(run.table["sha256"]) if sha in said],
+            "several": dict(several),
+            "k": run.manifest["clusters"]["n_clusters"],
+            "spent": self.spent,
+        }
+
+    def write(self, run: Run, folder: Path) -> None:
+        """Begin the edits of another run, in whose folder they are put, with what is carried."""
+        with EditStore(folder / FILE) as store:
+            store.append(self.carried(run), 0, "flawsort")

@@ -1,0 +1,59 @@
+"""The commands `flawsort review` and `flawsort export`: arguments to calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flawsort import console
+from flawsort.cli_options import Json, RunFolder
+
+
+def review(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Runs, or folders of runs; this folder if not said."),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Where to listen. Others than this machine need a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8765,
+    token: Annotated[
+        str | None, typer.Option(help="What others must know to come in; made up if not said.")
+    ] = None,
+    browse: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open a browser, or only say the address.")
+    ] = True,
+) -> None:
+    """Look at the groups of a run in a browser: name, merge, split, move, label, export."""
+    from flawsort.commands_review import review as serve
+
+    serve(runs or [Path()], host=host, port=port, token=token, open_browser=browse)
+
+
+def export(
+    run: RunFolder,
+    format: Annotated[
+        str,
+        typer.Option("--format", "-f", help="csv, parquet, folders, coco, cvat, label-studio, ..."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file or folder to write.")],
+    link: Annotated[
+        str, typer.Option(help="Images into folders by copy, link or hardlink.")
+    ] = "copy",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what is there already.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write the groups of a run, as people left them, for other tools."""
+    from flawsort.commands_export import export as write
+    from flawsort.commands_export import show_export
+
+    result = write(run, format, output, link, overwrite)
+    if as_json:
+        console.print_json(result)
+    else:
+        show_export(result)

@@ -1,0 +1,29 @@
+"""What `flawsort review` does: the groups of runs in a browser, until Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from flawsort import console
+
+
+def review(
+    folders: list[Path], host: str, port: int, token: str | None, open_browser: bool
+) -> None:
+    """Serve runs, or folders of runs, and say where."""
+    from flawsort.review.serving import serve
+
+    def announce(address: str) -> None:
+        console.say(f"Review: {address}")
+        console.say("Every edit is saved at once. Ctrl-C ends it.")
+        sys.stdout.flush()  # whoever waits for the address reads it from a pipe
+
+    serve(
+        folders,
+        host=host,
+        port=port,
+        token=token,
+        open_browser=open_browser,
+        announce=announce,
+    )

@@ -1,0 +1,101 @@
+"""Names that are safe as text, as files and as labels, whatever somebody called a group."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from pathlib import PurePosixPath
+
+# A file name may have 255 bytes; this leaves room for a number behind it and for hidden copies.
+LONGEST_PART = 160
+
+# Not in any text that is written: control characters, halves of characters, and what is none.
+_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_NO_FILE = re.compile(r'[<>:"/\\|?*]')
+# Names that Windows keeps for devices, with any suffix.
+_DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)", re.IGNORECASE)
+
+
+def clean(text: object) -> str:
+    """Text that any file can hold, XML too: what cannot be written becomes U+FFFD."""
+    return _NO_TEXT.sub("\ufffd", str(text))
+
+
+def safe_part(text: str) -> str:
+    """One file or folder name that every system takes and none takes for anything else."""
+    plain = _NO_FILE.sub("_", _NO_TEXT.sub("_", unicodedata.normalize("NFC", text))).strip(" ")
+    # Hidden files, options of commands, folders that some readers pass over.
+    plain = re.sub(r"^(\.+|-+|_{2,})", "_", plain)
+    plain = _shortened(plain, LONGEST_PART).rstrip(" .")
+    if _DEVICES.match(plain):
+        plain = f"_{plain}"
+    return plain or "_"
+
+
+def safe_paths(names: Sequence[str]) -> list[str]:
+    """For each name a path below some folder, with forward slashes and its folders kept. No two
+    are the same file, also where case does not count."""
+    parts = [[safe_part(part) for part in name.split("/") if part] or ["_"] for name in names]
+    folders = {_folded("/".join(some[:end])) for some in parts for end in range(1, len(some))}
+    return _distinct(["/".join(some) for some in parts], _folded, folders)
+
+
+def flat_names(names: Sequence[str]) -> list[str]:
+    """As `safe_paths`, without folders: parts/7.png is parts_7.png."""
+    joined = ["_".join(part for part in name.split("/") if part) for name in names]
+    return _distinct([safe_part(name) for name in joined], _folded, set())
+
+
+def folder_names(titles: Sequence[str], reserved: Sequence[str] = ()) -> list[str]:
+    """For each title the name of a folder, none of them reserved, no two the same."""
+    taken = {_folded(name) for name in reserved}
+    return _distinct([safe_part(title) for title in titles], _folded, taken, suffixes=False)
+
+
+def distinct_titles(titles: Sequence[str], longest: int | None = None) -> list[str]:
+    """The titles, cleaned and no longer than so many characters, numbered where two are equal."""
+    cleaned = [clean(title).strip() or "?" for title in titles]
+    if longest is not None:  # with room for a number behind those that are cut
+        long = [len(title) > longest for title in cleaned]
+        pairs = zip(cleaned, long, strict=True)
+        cleaned = [title[: longest - 6].rstrip() if cut else title for title, cut in pairs]
+    return _distinct(cleaned, str, set(), suffixes=False)
+
+
+def _distinct(
+    names: Sequence[str], key: Callable[[str], str], taken: set[str], *, suffixes: bool = True
+) -> list[str]:
+    """The names, the second of equal ones with a (2) behind its stem."""
+    used = taken | {key(name) for name in names}
+    seen: set[str] = set(taken)
+    last: dict[str, int] = {}
+    found = []
+    for name in names:
+        chosen = name
+        if key(name) in seen:
+            suffix = PurePosixPath(name).suffix if suffixes else ""
+            stem = name.removesuffix(suffix)
+            number = last.get(key(name), 1)
+            while key(chosen) in used:
+                number += 1
+                chosen = f"{stem} ({number}){suffix}"
+            last[key(name)] = number
+        seen.add(key(chosen))
+        used.add(key(chosen))
+        found.append(chosen)
+    return found
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name.casefold())
+
+
+def _shortened(name: str, longest: int) -> str:
+    """At most so many bytes of UTF-8, the suffix kept."""
+    if len(name.encode()) <= longest:
+        return name
+    suffix = PurePosixPath(name).suffix
+    suffix = suffix if len(suffix.encode()) <= 16 else ""
+    kept = name.removesuffix(suffix).encode()[: longest - len(suffix.encode())]
+    return kept.decode(errors="ignore") + suffix

@@ -1,0 +1,122 @@
+"""New images that were sorted into a run later: in which groups they are as the groups stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.errors import FlawsortError, InputError, RunError
+from flawsort.keeping import ASSIGNED, Kept, kept_names, open_kept
+from flawsort.labelling import Labelling
+from flawsort.review.bodies import AssignedBody, AssignedEntryBody, CountsBody, RiseBody
+from flawsort.runs import Run
+from flawsort.trends import chart_svg, counts, rises
+
+UNSEEN = -1
+# Of 5,000 images each takes about 30 MB.
+BATCHES_OPEN = 4
+COLUMNS = ("name", "cluster", "confidence", "nearest", "novelty", "score", "period", "proposal")
+
+
+def assigned_list(folder: Path) -> list[AssignedEntryBody]:
+    """The batches that a run keeps, in the order in which they were made."""
+    found = []
+    for name in kept_names(folder):
+        try:
+            kept = _batch(folder, name)
+            n, at = len(kept.table["name"]), str(kept.about.get("at", ""))
+            found.append(AssignedEntryBody(name=name, n=n, at=at, reason=""))
+        except FlawsortError as error:
+            found.append(AssignedEntryBody(name=name, n=0, at="", reason=str(error)))
+    return found
+
+
+def assigned_body(folder: Path, name: str, run: Run, labelling: Labelling) -> AssignedBody:
+    """A batch by the groups as they stand: a cluster's new images go where most of its own went."""
+    kept = _batch(folder, name)
+    groups = current_groups(kept.table["cluster"], run, labelling)
+    by = counts(groups, kept.table["period"])
+    proposal = np.array(kept.table["proposal"], np.int64)
+    return AssignedBody(
+        name=name,
+        n=len(groups),
+        at=str(kept.about.get("at", "")),
+        by=str(kept.about.get("by", "")),
+        table={column: kept.table[column] for column in COLUMNS},
+        groups=groups.tolist(),
+        thumbnails=[bool(one) for one in kept.thumbnails],
+        counts=CountsBody(
+            periods=[str(period) for period in by.periods],
+            groups=[int(group) for group in by.groups],
+            table=[[int(count) for count in row] for row in by.table],
+        ),
+        rises=[RiseBody(**asdict(rise)) for rise in rises(by)],
+        proposals=[
+            np.flatnonzero(proposal == kind).tolist()
+            for kind in range(proposal.max(initial=-1) + 1)
+        ],
+    )
+
+
+def assigned_chart(folder: Path, name: str, run: Run, labelling: Labelling) -> str:
+    """Images of each group by period, drawn."""
+    kept = _batch(folder, name)
+    by = counts(current_groups(kept.table["cluster"], run, labelling), kept.table["period"])
+    titles = {group.id: group.title for group in labelling.groups.values()}
+    return chart_svg(by, {**titles, UNSEEN: "new kinds"})
+
+
+def assigned_thumb(folder: Path, name: str, row: int) -> bytes:
+    """A JPEG of a new image."""
+    thumbnails = _batch(folder, name).thumbnails
+    if row >= len(thumbnails) or not thumbnails[row]:
+        raise InputError(f"There is no picture of row {row}.")
+    return thumbnails[row]
+
+
+def current_groups(clusters: Sequence[int], run: Run, labelling: Labelling) -> NDArray[np.int64]:
+    """(n,): the group where most images of each cluster of the run are now; -1 stays so."""
+    own = np.array(run.table["cluster"], np.int64)
+    moved: dict[int, int] = {UNSEEN: UNSEEN}
+    for cluster in np.unique(own).tolist():
+        ids, sizes = np.unique(labelling.labels[own == cluster], return_counts=True)
+        moved[cluster] = int(ids[sizes.argmax()])
+    return np.array([moved.get(cluster, UNSEEN) for cluster in clusters], np.int64)
+
+
+def _batch(folder: Path, name: str) -> Kept:
+    if name not in kept_names(folder):
+        raise InputError(f"The run keeps no images as '{name}'.")
+    try:
+        when = (folder / ASSIGNED / name).stat()
+    except OSError as error:
+        raise InputError(f"The run keeps no images as '{name}' any more.") from error
+    return _opened(folder, name, (when.st_ino, when.st_mtime_ns))
+
+
+@lru_cache(maxsize=BATCHES_OPEN)
+def _opened(folder: Path, name: str, stamp: tuple[int, int]) -> Kept:
+    """stamp: another one when the batch was made anew."""
+    try:
+        kept = open_kept(folder, name)
+    except (FlawsortError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the reader of parquet panics at some damage, beyond Exception
+        raise RunError(f"The images kept as '{name}' are damaged: {error}.") from error
+    _check(kept)
+    return kept
+
+
+def _check(kept: Kept) -> None:
+    """RunError where its parts do not belong together."""
+    missing = [column for column in COLUMNS if column not in kept.table]
+    lengths: dict[str, Any] = {column: len(values) for column, values in kept.table.items()}
+    lengths["thumbnails"] = len(kept.thumbnails)
+    if missing or len(set(lengths.values())) > 1:
+        raise RunError(f"The images kept as '{kept.name}' are damaged: {missing or lengths}.")

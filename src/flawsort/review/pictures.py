@@ -1,0 +1,203 @@
+"""The pictures of a run: thumbnails, images as they were looked at, and heat maps.
+
+Rows are all that is asked for. Where the file of a row is comes from the run itself, and it is
+shown only if it still holds what was clustered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+from PIL import Image
+
+from flawsort.errors import InputError
+from flawsort.files import digest_of
+from flawsort.heatmaps import HeatScale, colour_table
+from flawsort.images import View, thumbnail
+from flawsort.raster import upright_size
+from flawsort.records import RemoteFile
+from flawsort.remote import is_url
+from flawsort.runs import MASK, Run
+from flawsort.threads import n_threads
+
+THUMBNAIL_SIDE = 192
+IMAGE_SIDE = 1600
+# Heat is drawn so many times as large as the grid of patches.
+HEAT_ZOOM = 8
+THUMBNAIL_QUALITY, IMAGE_QUALITY = 82, 90
+# Changes whenever the same row would look another way.
+FORMAT = 1
+CACHE_LIMIT = 2 * 2**30
+STORES_BETWEEN_PRUNES = 2000
+MEMORY_LIMIT = 48 * 2**20
+MEDIA_TYPES = {"thumb": "image/jpeg", "image": "image/jpeg", "heat": "image/png"}
+
+What: TypeAlias = Literal["thumb", "image", "heat"]
+# An image of 200 megapixels takes a gigabyte while it is decoded.
+_DECODING = threading.BoundedSemaphore(n_threads())
+
+
+class Pictures:
+    """The pictures of a run. folder: of the run. cache: a folder for thumbnails, or None."""
+
+    def __init__(self, run: Run, folder: Path, cache: Path | None):
+        self._run, self._folder = run, folder
+        self._thumbnails = None if cache is None else PictureFiles(cache / "thumbnails")
+        self._recent = _Recent(MEMORY_LIMIT)
+
+    def tag(self, what: What, row: int) -> str:
+        """Another one whenever the picture would be another one; known without making it."""
+        run = self._run
+        if what == "heat":
+            parts = [json.dumps([run.manifest["grid"], run.manifest["heat"]])]
+            rows = [run.scores[row]] + ([] if run.valid is None else [run.valid[row]])
+            parts += [np.ascontiguousarray(values).tobytes().hex() for values in rows]
+        elif what == "thumb" and run.thumbnails[row]:
+            parts = [hashlib.sha256(run.thumbnails[row]).hexdigest()]
+        else:
+            side = THUMBNAIL_SIDE if what == "thumb" else IMAGE_SIDE
+            view = json.dumps([run.manifest["view"], self._size, side], sort_keys=True)
+            parts = [run.table["sha256"][row], view]
+        return hashlib.sha256("\n".join([f"{FORMAT} {what}", *parts]).encode()).hexdigest()[:40]
+
+    def picture(self, what: What, row: int) -> bytes:
+        """A picture as a file. InputError where the image is gone, has changed, or is no good."""
+        if what == "thumb" and self._run.thumbnails[row]:
+            return self._run.thumbnails[row]
+        tag = self.tag(what, row)
+        make = {"thumb": self._thumb, "image": self._image, "heat": self._heat}[what]
+        if what == "thumb" and self._thumbnails is not None:
+            return self._thumbnails.get(tag, lambda: make(row))
+        return self._recent.get(tag, lambda: make(row))
+
+    def _thumb(self, row: int) -> bytes:
+        return self._jpeg(row, THUMBNAIL_SIDE, THUMBNAIL_QUALITY)
+
+    def _image(self, row: int) -> bytes:
+        return self._jpeg(row, IMAGE_SIDE, IMAGE_QUALITY)
+
+    def _jpeg(self, row: int, side: int, quality: int) -> bytes:
+        source = self._source(row)
+        with _DECODING:
+            # No larger than the file: that would only be slower.
+            side = min(side, max(upright_size(source, self._view.max_pixels)))
+            picture = thumbnail(source, self._view, self._size, side)
+        content = io.BytesIO()
+        picture.save(content, "JPEG", quality=quality)
+        return content.getvalue()
+
+    def _heat(self, row: int) -> bytes:
+        """RGBA, the hotter the less transparent; stretched over the image it lies right."""
+        rows, columns = (int(n) for n in self._run.manifest["grid"])
+        scale = HeatScale(**self._run.manifest["heat"])
+        heat = scale.normalise(self._run.scores[row])
+        if self._run.valid is not None:
+            heat = np.where(self._run.valid[row], heat, 0.0)
+        small = Image.fromarray(heat.reshape(rows, columns).astype(np.float32))
+        large = small.resize((HEAT_ZOOM * columns, HEAT_ZOOM * rows), Image.Resampling.BICUBIC)
+        index = np.rint(np.clip(np.asarray(large), 0.0, 1.0) * 255).astype(np.uint8)
+        content = io.BytesIO()
+        Image.fromarray(colour_table()[index], "RGBA").save(content, "PNG", compress_level=4)
+        return content.getvalue()
+
+    def _source(self, row: int) -> Path | RemoteFile:
+        """The file of an image, as long as it holds what it held when it was clustered."""
+        name, path = self._run.table["name"][row], self._run.table["path"][row]
+        source = RemoteFile(path) if is_url(path) else Path(path)
+        digest, reason = digest_of(source) if path else ("", "was an array and no file")
+        if reason:
+            raise InputError(f"The image '{name}' cannot be shown: it {reason}.")
+        if digest != self._run.table["sha256"][row]:
+            raise InputError(
+                f"The image '{name}' cannot be shown: it has changed since it was clustered."
+            )
+        return source
+
+    @cached_property
+    def _view(self) -> View:
+        mask = None if self._run.mask is None else self._folder / MASK
+        return View.from_description(self._run.manifest["view"], mask=mask)
+
+    @cached_property
+    def _size(self) -> tuple[int, int]:
+        backbone = self._run.manifest["backbone"]
+        height, width = (256, 256) if backbone is None else backbone["input_size"]
+        return int(height), int(width)
+
+
+class PictureFiles:
+    """Pictures kept in a folder, one file each; past a limit the least recently made go."""
+
+    def __init__(self, folder: Path, *, limit: int = CACHE_LIMIT):
+        self._folder, self._limit = folder, limit
+        self._stored = 0
+
+    def get(self, tag: str, make: Callable[[], bytes]) -> bytes:
+        """The picture of that tag, made where there is none yet. A full or read-only disk costs
+        time and nothing else."""
+        path = self._folder / tag[:2] / f"{tag}.jpg"
+        with contextlib.suppress(OSError):
+            content = path.read_bytes()
+            if content.startswith(b"\xff\xd8") and content.endswith(b"\xff\xd9"):
+                return content
+        content = make()
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(content)
+            temporary.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        self._stored += 1
+        if self._stored % STORES_BETWEEN_PRUNES == 0:
+            self.prune()
+        return content
+
+    def prune(self) -> None:
+        """Remove the oldest until the rest fits the limit."""
+        found = []
+        for path in self._folder.glob("*/*.jpg*"):
+            with contextlib.suppress(OSError):
+                found.append((path, path.stat()))
+        size = sum(stat.st_size for _, stat in found)
+        for path, stat in sorted(found, key=lambda entry: entry[1].st_mtime):
+            if size <= self._limit:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+                size -= stat.st_size
+
+
+class _Recent:
+    """What was asked for last, up to so many bytes."""
+
+    def __init__(self, limit: int):
+        self._limit, self._size = limit, 0
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, tag: str, make: Callable[[], bytes]) -> bytes:
+        with self._lock:
+            if tag in self._kept:
+                self._kept.move_to_end(tag)
+                return self._kept[tag]
+        content = make()
+        with self._lock:
+            if tag not in self._kept and len(content) <= self._limit:
+                self._kept[tag] = content
+                self._size += len(content)
+            while self._size > self._limit:
+                self._size -= len(self._kept.popitem(last=False)[1])
+        return content

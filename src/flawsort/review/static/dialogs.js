@@ -1,0 +1,118 @@
+// Questions in a dialog: a name, a group, several groups. Each gives a promise; null is "never mind".
+
+import { button, count, el } from "./dom.js";
+import { mark } from "./marks.js";
+import { model } from "./model.js";
+
+export const LONGEST_NAME = 200;
+
+// A modal dialog with a title. Its `done(answer)` closes it; Escape and a click beside it answer null.
+export function modal(title, css = "") {
+  let answer = null;
+  let settle;
+  const promise = new Promise((resolve) => { settle = resolve; });
+  const heading = el("h2", {}, title);
+  const node = el("dialog", { class: css || null, "aria-label": title });
+  const done = (value) => { answer = value; node.close(); };
+  node.append(el("div", { class: "box-head" }, heading, button("×", () => done(null), { css: "close", "aria-label": "Close" })));
+  // A press that begins inside (selecting a name, say) and ends beside it must not close it.
+  let pressed = null;
+  node.addEventListener("pointerdown", (event) => { pressed = event.target; });
+  node.addEventListener("click", (event) => { if (event.target === node && pressed === node) done(null); });
+  node.addEventListener("close", () => { node.remove(); settle(answer); });
+  document.body.append(node);
+  return { node, heading, done, open() { node.showModal(); return promise; } };
+}
+
+export function askName(title, value = "", hint = "An empty name takes the name away.") {
+  const box = modal(title, "narrow");
+  const input = el("input", { type: "text", maxlength: LONGEST_NAME, "aria-label": "Name", autocomplete: "off", spellcheck: "false" });
+  input.value = value;
+  const form = el("form", { method: "dialog" }, input, el("p", { class: "hint" }, hint),
+    el("div", { class: "row end" }, button("Cancel", () => box.done(null)), el("button", { class: "primary" }, "Save")));
+  form.addEventListener("submit", (event) => { event.preventDefault(); box.done(input.value.trim()); });
+  box.node.append(form);
+  const promise = box.open();
+  input.select();
+  return promise;
+}
+
+function option(choice, index) {
+  const css = `option${choice.css ? ` ${choice.css}` : ""}`;
+  return el("li", { class: css, role: "option", id: `choice-${index}`, "aria-selected": "false" },
+    choice.id === null ? el("span", { class: "plus", "aria-hidden": "true" }, "+") : mark(choice.id),
+    el("span", { class: "clip" }, choice.words), el("span", { class: "soft" }, choice.note));
+}
+
+// What can be picked for what was typed. extras: more choices, such as normal and unsure.
+function choicesFor(typed, { exclude, extras, fresh }) {
+  const wanted = typed.trim().toLowerCase();
+  const groups = model.groups
+    .filter((group) => !exclude.includes(group.id))
+    .map((group) => ({ value: group.id, id: group.id, words: group.title, note: count(group.n, "image") }));
+  const all = [...groups, ...extras].filter((choice) => choice.words.toLowerCase().includes(wanted));
+  // What begins with the words typed comes first.
+  all.sort((a, b) => b.words.toLowerCase().startsWith(wanted) - a.words.toLowerCase().startsWith(wanted));
+  if (fresh) all.push({ value: "new", id: null, css: "fresh", words: wanted ? `New group “${typed.trim()}”` : "New group", note: "" });
+  return all;
+}
+
+// Pick a group by typing a part of its title. Gives {to, name}: a group's id, or what the extras and
+// "new" say, with the name typed for a new one.
+export function pickGroup(title, { exclude = [], extras = [], fresh = false } = {}) {
+  const box = modal(title, "narrow");
+  const list = el("ul", { class: "options", role: "listbox", id: "choices", "aria-label": "Groups" });
+  const input = el("input", {
+    type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "choices", "aria-label": "Part of a title",
+    placeholder: "Type a part of its name", autocomplete: "off", spellcheck: "false", maxlength: LONGEST_NAME,
+  });
+  let [choices, at] = [[], 0];
+  const point = (index) => {
+    at = Math.max(0, Math.min(choices.length - 1, index));
+    [...list.children].forEach((node, i) => node.setAttribute("aria-selected", String(i === at)));
+    list.children[at]?.scrollIntoView({ block: "nearest" });
+    input.setAttribute("aria-activedescendant", `choice-${at}`);
+  };
+  const take = (index) => choices[index] && box.done({ to: choices[index].value, name: input.value.trim() });
+  const draw = () => {
+    choices = choicesFor(input.value, { exclude, extras, fresh });
+    list.replaceChildren(...(choices.length ? choices.map(option) : [el("li", { class: "empty" }, "No group is called that.")]));
+    [...list.querySelectorAll(".option")].forEach((node, i) => node.addEventListener("click", () => take(i)));
+    point(0);
+  };
+  input.addEventListener("input", draw);
+  input.addEventListener("keydown", (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 }[event.key];
+    if (by) point(at + by);
+    else if (event.key === "Enter") take(at);
+    else return;
+    event.preventDefault();
+  });
+  box.node.append(input, list);
+  draw();
+  const promise = box.open();
+  input.focus();
+  return promise;
+}
+
+// Tick all other kinds that images have. own: their group, which they have in any case.
+export function pickKinds(title, own, chosen) {
+  const box = modal(title, "narrow");
+  const boxes = model.groups.filter((group) => group.role === "flaw" && group.id !== own).map((group) => {
+    const input = el("input", { type: "checkbox", value: group.id });
+    input.checked = chosen.includes(group.id);
+    return { input, node: el("label", { class: "option" }, input, mark(group.id), el("span", { class: "clip" }, group.title), el("span", { class: "soft" }, count(group.n, "image"))) };
+  });
+  const form = el("form", { method: "dialog" },
+    el("p", { class: "hint" }, "Besides its own group, the image also shows:"),
+    el("div", { class: "options" }, boxes.length ? boxes.map(({ node }) => node) : "There is no other group of flaws."),
+    el("div", { class: "row end" }, button("Cancel", () => box.done(null)), el("button", { class: "primary" }, "Save")));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    box.done(boxes.filter(({ input }) => input.checked).map(({ input }) => Number(input.value)));
+  });
+  box.node.append(form);
+  const promise = box.open();
+  (boxes[0]?.input ?? box.node.querySelector("button")).focus();
+  return promise;
+}

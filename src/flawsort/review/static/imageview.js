@@ -1,0 +1,131 @@
+// One image, large: its heat, its regions, what is known of it, its like, and all that can be done.
+
+import { actions, focus } from "./actions.js";
+import { api } from "./api.js";
+import { display, heatControl, onDisplay } from "./display.js";
+import { modal } from "./dialogs.js";
+import { button, el, figure, number } from "./dom.js";
+import { reading } from "./editing.js";
+import { named } from "./marks.js";
+import { model } from "./model.js";
+import { frames, glow, picture, square } from "./pictures.js";
+
+const SIMILAR = 12;
+let view = null;
+
+export function openImage(list, index) {
+  if (view) return view.show(list, index);
+  view = new ImageView();
+  view.show(list, index);
+  const closed = view.box.open().then(() => { view = null; focus.opened = null; });
+  // Keys go to the image, not to the button that closes it.
+  view?.stage.focus();
+  return closed;
+}
+
+class ImageView {
+  constructor() {
+    this.box = modal("", "image-view");
+    this.stage = el("div", { class: "stage", tabindex: -1 });
+    this.facts = el("dl", { class: "facts" });
+    this.alike = el("div", { class: "alike" });
+    this.place = el("span", { class: "soft number" });
+    this.prev = button("← Previous", () => this.step(-1));
+    this.next = button("Next →", () => this.step(1));
+    this.outlines = el("input", { type: "checkbox", checked: true, onchange: () => this.drawPicture() });
+    this.box.node.append(el("div", { class: "view-body" },
+      el("div", { class: "view-left" }, this.stage,
+        el("div", { class: "bar" }, heatControl(), el("label", { class: "switch" }, this.outlines, "Regions"))),
+      el("div", { class: "view-right" }, this.facts, tools(), el("h3", {}, "Most similar"), this.alike)),
+    el("div", { class: "box-foot" }, this.prev, this.place, this.next));
+    this.box.node.addEventListener("keydown", (event) => this.key(event));
+    onDisplay((key) => { if (view === this && key !== "opacity") this.drawPicture(); });
+  }
+
+  get row() { return this.list[this.at]; }
+
+  show(list, at) {
+    Object.assign(this, { list, at });
+    focus.opened = this.row;
+    const name = model.run.names[this.row];
+    this.box.heading.textContent = this.box.heading.title = name;
+    this.box.node.setAttribute("aria-label", name);
+    this.place.textContent = `${number(at + 1)} of ${number(list.length)}`;
+    this.prev.disabled = at === 0;
+    this.next.disabled = at === list.length - 1;
+    this.drawPicture();
+    this.draw();
+    this.drawAlike();
+  }
+
+  // What an edit may have changed.
+  draw() {
+    this.facts.replaceChildren(...factsOf(this.row).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+    this.drawFrames();
+  }
+
+  drawPicture() {
+    const shown = picture(this.row, { source: "image", heat: false });
+    if (display.heat) shown.append(glow(this.row));
+    this.stage.replaceChildren(shown);
+    this.drawFrames();
+  }
+
+  drawFrames() {
+    this.stage.querySelectorAll(".region").forEach((node) => node.remove());
+    if (this.outlines.checked) this.stage.querySelector(".picture").append(...frames(this.row));
+  }
+
+  async drawAlike() {
+    const { row } = this;
+    this.alike.replaceChildren();
+    const found = await reading(api.similar(row, SIMILAR));
+    if (!found || row !== this.row) return;
+    const rows = found.map((one) => one.row);
+    this.alike.replaceChildren(...rows.map((one, index) => {
+      const words = `${model.run.names[one]} · ${model.title(model.groupOf(one))}`;
+      return el("button", { type: "button", class: "thumb", title: words, "aria-label": words, onclick: () => this.show(rows, index) },
+        square(one), named(model.group(model.groupOf(one))));
+    }));
+  }
+
+  step(by) {
+    const at = this.at + by;
+    if (at < 0 || at >= this.list.length) return;
+    this.show(this.list, at);
+    // A button that was just disabled would take the focus with it.
+    if (document.activeElement === document.body || document.activeElement?.disabled) this.stage.focus();
+  }
+
+  key(event) {
+    if (event.target.matches("input[type=range]")) return;
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    this.step(by);
+  }
+}
+
+function tools() {
+  return el("div", { class: "row tools" },
+    button("Accept", () => actions.accept(), { key: "A", css: "primary" }),
+    button("Move…", () => actions.pick(), { key: "M" }),
+    button("Normal", () => actions.moveTo("normal"), { key: "N" }),
+    button("Unsure", () => actions.moveTo("unsure"), { key: "U" }),
+    button("Several kinds…", () => actions.several(), { key: "K" }));
+}
+
+function factsOf(row) {
+  const { run } = model;
+  const others = model.kinds(row).slice(1);
+  const next = model.group(run.runner_up[row]);
+  const facts = [["Group", named(model.group(model.groupOf(row)))]];
+  if (others.length) facts.push(["Also shows", el("span", { class: "several" }, others.map((id) => named(model.group(id))))]);
+  facts.push(["Confirmed", model.confirmed[row] ? "yes ✓" : "not yet"]);
+  if (next && next.id !== model.groupOf(row)) facts.push(["Next nearest", named(next)]);
+  facts.push(["Score", figure(run.scores[row])], ["Typicality", figure(run.typicality[row])]);
+  if (run.flags[row]) facts.push(["Flags", run.flags[row].split(";").join(", ")]);
+  return facts;
+}
+
+model.watch(() => view?.draw());

@@ -1,0 +1,91 @@
+// The keyboard: one table of keys for everything, which the help dialog shows too.
+
+import { actions } from "./actions.js";
+import { modal } from "./dialogs.js";
+import { toggleHeat } from "./display.js";
+import { el } from "./dom.js";
+import { redo, undo } from "./editing.js";
+import { selection } from "./selection.js";
+
+const ON_IMAGES = {
+  m: () => actions.pick(),
+  n: () => actions.moveTo("normal"),
+  0: () => actions.moveTo("normal"),
+  u: () => actions.moveTo("unsure"),
+  s: () => actions.split(),
+  g: () => actions.merge(),
+  r: () => actions.rename(),
+  k: () => actions.several(),
+  a: () => actions.accept(),
+  h: toggleHeat,
+};
+
+const HELP = [
+  ["Images", [
+    ["← ↑ → ↓", "go to another image"], ["Space", "select it, or not"], ["Shift + arrows", "select from here on"],
+    ["Ctrl + A", "select all"], ["Esc", "select none"], ["Enter", "open it"],
+    ["1 – 9", "move to the group with that number"], ["M", "move to a group picked by name"],
+    ["N or 0", "move to normal"], ["U", "move to unsure"], ["K", "give it several kinds"],
+  ]],
+  ["Groups", [
+    ["A", "accept what is selected, else the whole group"], ["S", "make what is selected a new group, else split the group by the tree"],
+    ["G", "merge the group into another"], ["R", "rename the group"], ["[  ]", "the group before, the next group"],
+  ]],
+  ["Queue", [
+    ["Enter", "yes: accept"], ["N", "name the group"], ["0", "it is normal"], ["U", "unsure"], ["J", "ask later"], ["O", "open the image in focus"],
+    ["G  S  M  1 – 9", "merge, split, move"],
+  ]],
+  ["Map", [
+    ["← ↑ → ↓", "go to the next image that way"], ["Space, Enter", "select, open"], ["+  −", "zoom"], ["L, P", "lasso, pan"], ["F", "show all"],
+  ]],
+  ["Everywhere", [
+    ["Ctrl + Z", "undo"], ["Ctrl + Shift + Z", "redo"], ["H", "heat maps on or off"], ["Alt + 1 – 6", "the pages"], ["?", "this list"],
+  ]],
+];
+
+export function showHelp() {
+  const box = modal("Keys", "wide");
+  const sections = HELP.map(([title, keys]) => el("section", {}, el("h3", {}, title),
+    el("dl", { class: "keys" }, keys.map(([key, words]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, words)]).flat())));
+  box.node.append(el("div", { class: "help" }, sections));
+  box.open();
+}
+
+const typing = (node) => node.closest?.("input:not([type=checkbox]):not([type=range]), textarea, select") !== null;
+
+function undoing(event) {
+  if (!(event.ctrlKey || event.metaKey) || event.altKey) return false;
+  const key = event.key.toLowerCase();
+  if (key === "z" && !event.shiftKey) undo();
+  else if ((key === "z" && event.shiftKey) || key === "y") redo();
+  else return false;
+  return true;
+}
+
+// What a key does to the images or groups in focus; false where it does nothing.
+export function act(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return false;
+  const key = event.key.toLowerCase();
+  if (/^[1-9]$/.test(key)) actions.moveToNth(Number(key));
+  else if (Object.hasOwn(ON_IMAGES, key)) ON_IMAGES[key]();
+  else return false;
+  return true;
+}
+
+// page: () => the page in view, whose own keys go first. go: (index) => void, to another page.
+export function listen(page, go) {
+  addEventListener("keydown", (event) => {
+    // The last one opened is on top.
+    const dialog = [...document.querySelectorAll("dialog[open]")].at(-1);
+    if (event.defaultPrevented || event.repeat || typing(event.target)) return;
+    let used = true;
+    if (dialog && !dialog.classList.contains("image-view")) used = false;
+    else if (undoing(event)) used = true;
+    else if (event.key === "?") showHelp();
+    else if (dialog) used = act(event);
+    else if (event.altKey && /^Digit[1-6]$/.test(event.code)) go(Number(event.code.slice(5)) - 1);
+    else if (event.key === "Escape" && selection.size) selection.clear();
+    else used = page().key?.(event) || act(event);
+    if (used) event.preventDefault();
+  });
+}

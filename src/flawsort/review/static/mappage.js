@@ -1,0 +1,171 @@
+// The page of the map: pan, zoom, and a lasso whose images become the selection.
+
+import { $, button, el, figure, say } from "./dom.js";
+import { openImage } from "./imageview.js";
+import { MapView } from "./mapview.js";
+import { named } from "./marks.js";
+import { model, sorted } from "./model.js";
+import { square } from "./pictures.js";
+import { selection } from "./selection.js";
+
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+const CLICK = 5; // pixels: a shorter drag is a click
+const LABEL = "Map of all images: those that look alike lie near each other. Arrow keys go from image to image, Space selects, Enter opens.";
+
+export class MapPage {
+  constructor() {
+    this.canvas = el("canvas", { class: "map", tabindex: 0, role: "img", "aria-label": LABEL });
+    this.view = new MapView(this.canvas);
+    this.later = this.view.later;
+    this.tools = { lasso: button("Lasso", () => this.use("lasso"), { key: "L" }), pan: button("Pan", () => this.use("pan"), { key: "P" }) };
+    const bar = el("div", { class: "bar" },
+      el("div", { class: "segments", role: "group", "aria-label": "What dragging does" }, this.tools.lasso, this.tools.pan),
+      button("−", () => this.view.zoomBy(1 / 1.5), { css: "step", "aria-label": "Zoom out" }),
+      button("+", () => this.view.zoomBy(1.5), { css: "step", "aria-label": "Zoom in" }),
+      button("Show all", () => this.view.fit(), { key: "F" }),
+      el("p", { class: "hint" }, "Draw around images to select them, then make them a group (S) or move them (M). The wheel zooms; a click on a group in the list shows it alone."));
+    this.node = el("section", { class: "page map-page", "aria-label": "Map" }, bar, this.canvas);
+    this.use("lasso");
+    this.listen();
+  }
+
+  group() { return this.view.group; }
+  row() { return this.view.at >= 0 && document.activeElement === this.canvas ? this.view.at : null; }
+
+  // One group alone, or all of them.
+  only(id) {
+    this.view.group = id === "all" || id === this.view.group ? null : id;
+    this.later();
+  }
+
+  draw() {
+    if (this.node.hidden) return;
+    if (this.view.group !== null && !model.group(this.view.group)) this.view.group = null;
+    this.view.draw();
+  }
+
+  use(tool) {
+    this.tool = tool;
+    for (const [name, node] of Object.entries(this.tools)) node.setAttribute("aria-pressed", String(name === tool));
+    this.canvas.classList.toggle("pan", tool === "pan");
+  }
+
+  listen() {
+    const { canvas } = this;
+    canvas.addEventListener("pointerdown", (event) => this.press(event));
+    canvas.addEventListener("pointermove", (event) => (this.from ? this.pull(event) : this.hover(event)));
+    canvas.addEventListener("pointerup", (event) => this.let(event));
+    canvas.addEventListener("pointercancel", () => { this.from = this.view.lasso = null; this.later(); });
+    canvas.addEventListener("pointerleave", () => this.point(-1));
+    canvas.addEventListener("blur", () => this.point(-1));
+    canvas.addEventListener("dblclick", (event) => this.open(this.view.nearest(...this.spot(event))));
+    canvas.addEventListener("keydown", (event) => this.onCanvas(event));
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      this.point(-1);
+      this.view.zoomBy(Math.exp(-event.deltaY / 400), ...this.spot(event));
+    }, { passive: false });
+    new ResizeObserver(this.later).observe(canvas);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", this.later);
+    selection.watch(this.later);
+  }
+
+  spot(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  }
+
+  press(event) {
+    if (event.button > 1) return;
+    this.canvas.setPointerCapture(event.pointerId);
+    this.point(-1);
+    this.from = this.spot(event);
+    this.panning = this.tool === "pan" || event.button === 1;
+    this.moved = 0;
+    if (!this.panning) this.view.lasso = [this.from];
+  }
+
+  pull(event) {
+    const to = this.spot(event);
+    const [dx, dy] = [to[0] - this.from[0], to[1] - this.from[1]];
+    this.moved += Math.hypot(dx, dy);
+    this.from = to;
+    if (this.panning) return this.view.pan(dx, dy);
+    this.view.lasso.push(to);
+    return this.later();
+  }
+
+  let(event) {
+    if (!this.from) return;
+    const drawn = this.view.lasso;
+    this.from = this.view.lasso = null;
+    this.later();
+    const more = event.shiftKey || event.ctrlKey || event.metaKey;
+    if (this.moved < CLICK) return this.click(this.view.nearest(...this.spot(event)), more, event.pointerType === "touch");
+    if (!drawn) return;
+    const rows = this.view.inside(drawn);
+    if (more) selection.add(rows);
+    else selection.all(rows);
+  }
+
+  click(row, more, touch) {
+    if (row < 0) return more ? undefined : selection.clear();
+    this.view.at = row;
+    if (more) return selection.toggle(row);
+    return touch ? this.open(row) : selection.only(row);
+  }
+
+  hover(event) {
+    if (event.pointerType !== "touch") this.point(this.view.nearest(...this.spot(event)));
+  }
+
+  open(row) {
+    if (row < 0) return;
+    this.point(-1);
+    const rows = sorted(model.members.get(model.groupOf(row)), "typical");
+    openImage(rows, rows.indexOf(row));
+  }
+
+  // Show what is at a place, beside it.
+  point(row) {
+    if (row === this.view.at) return;
+    this.view.at = row;
+    this.later();
+    const tip = $("tip");
+    tip.hidden = row < 0;
+    if (row < 0) return;
+    tip.replaceChildren(square(row), el("span", { class: "tip-words" }, el("span", { class: "clip strong" }, model.run.names[row]),
+      named(model.group(model.groupOf(row))), `score ${figure(model.run.scores[row])}`));
+    const box = this.canvas.getBoundingClientRect();
+    const [x, y] = this.view.place(row).map((value, axis) => value + (axis ? box.top : box.left));
+    const { width, height } = tip.getBoundingClientRect();
+    tip.style.left = `${Math.max(4, x + 16 + width > innerWidth ? x - width - 16 : x + 16)}px`;
+    tip.style.top = `${Math.min(innerHeight - height - 4, Math.max(4, y - height / 2))}px`;
+  }
+
+  onCanvas(event) {
+    const arrow = ARROWS[event.key];
+    const { at } = this.view;
+    if (arrow) this.stepTo(at < 0 ? this.view.middle(model.groups.find((group) => group.n).id) : this.view.beyond(at, ...arrow));
+    else if (event.key === " " && at >= 0) selection.toggle(at);
+    else if (event.key === "Enter" && at >= 0) this.open(at);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  stepTo(row) {
+    this.point(row);
+    say(`${model.run.names[row]}, ${model.title(model.groupOf(row))}`);
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return false;
+    const act = {
+      "+": () => this.view.zoomBy(1.5), "=": () => this.view.zoomBy(1.5), "-": () => this.view.zoomBy(1 / 1.5),
+      f: () => this.view.fit(), l: () => this.use("lasso"), p: () => this.use("pan"),
+    }[event.key.toLowerCase()];
+    act?.();
+    return Boolean(act);
+  }
+}

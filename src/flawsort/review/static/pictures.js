@@ -1,0 +1,55 @@
+// Pictures with their heat, and frames around their regions.
+
+import { el } from "./dom.js";
+import { display } from "./display.js";
+import { colourOf, mark } from "./marks.js";
+import { model, regionGroup } from "./model.js";
+
+// With the run's fingerprint the browser may keep it for ever.
+const address = (kind, row, ending) => `${kind}/${row}.${ending}?v=${encodeURIComponent(model.run.fingerprint)}`;
+
+// Heat must lie exactly over the picture, whose shape is known once it is here.
+function fit(inner, image) {
+  const aspect = image.naturalWidth / image.naturalHeight || 1;
+  inner.style.setProperty("--aspect", aspect);
+  inner.style.setProperty("--wide", `${100 * Math.min(1, aspect)}%`);
+  inner.style.setProperty("--high", `${100 * Math.min(1, 1 / aspect)}%`);
+  inner.classList.add("here");
+}
+
+// source: "thumb" or "image". heat: whether heat is drawn over it; by itself as the display is set.
+export function picture(row, { source = "thumb", heat = display.heat } = {}) {
+  const image = el("img", { alt: "", decoding: "async", draggable: "false" });
+  const inner = el("span", { class: "picture" }, image);
+  image.addEventListener("load", () => fit(inner, image));
+  image.addEventListener("error", () => inner.classList.add("gone"));
+  image.src = address(source, row, "jpg");
+  if (heat) inner.append(glow(row));
+  return inner;
+}
+
+export const glow = (row) => el("img", { class: "glow", src: address("heat", row, "png"), alt: "", draggable: "false", decoding: "async" });
+
+// Stop loading what nobody looks at any more, so that what is in view comes first.
+export function release(node) {
+  for (const image of node.querySelectorAll("img")) image.removeAttribute("src");
+}
+
+export const square = (row, options) => el("span", { class: "square" }, picture(row, options));
+
+// A frame around each region of an image, with the mark and title of the group that it is like.
+export function frames(row) {
+  return (model.regionsOf.get(row) ?? []).map((region) => {
+    const [left, top, right, bottom] = model.run.regions.box.slice(4 * region, 4 * region + 4).map((value) => value / 10);
+    const id = regionGroup(region);
+    const words = id < 0 ? "like no group" : model.title(id);
+    const name = el("span", { class: "region-name" }, id < 0 ? null : mark(id), el("span", { class: "clip" }, words));
+    const css = {
+      left: `${left}%`, top: `${top}%`, width: `${right - left}%`, height: `${bottom - top}%`,
+      "--group": id < 0 ? "#ffffff" : colourOf(id),
+    };
+    // Near the top there is no room above the frame.
+    const place = top < 8 ? " low" : "";
+    return el("span", { class: `region${id < 0 ? " unlike" : ""}${place}`, css }, name);
+  });
+}

@@ -1,0 +1,36 @@
+// The selected images: rows of the run, whatever page shows them.
+
+const listeners = new Set();
+let rows = new Set();
+let anchor = null;
+
+function changed(next) {
+  rows = next;
+  for (const listener of listeners) listener();
+}
+
+export const selection = {
+  watch(listener) { listeners.add(listener); },
+  get size() { return rows.size; },
+  has: (row) => rows.has(row),
+  rows: () => [...rows].sort((a, b) => a - b),
+
+  only(row) { anchor = row; changed(new Set([row])); },
+  all(some) { changed(new Set(some)); },
+  add(some) { changed(new Set([...rows, ...some])); },
+  clear() { anchor = null; if (rows.size) changed(new Set()); },
+
+  toggle(row) {
+    anchor = row;
+    const next = new Set(rows);
+    if (!next.delete(row)) next.add(row);
+    changed(next);
+  },
+
+  // From where it began to `row`, in the order in which `list` shows them.
+  reach(row, list) {
+    const [from, to] = [list.indexOf(anchor), list.indexOf(row)];
+    if (from < 0 || to < 0) return selection.only(row);
+    changed(new Set(list.slice(Math.min(from, to), Math.max(from, to) + 1)));
+  },
+};

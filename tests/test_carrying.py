@@ -1,0 +1,145 @@
+"""What people said of a run, kept to by the next one: constraints, numbers and names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from flawsort import open_run
+from flawsort.carrying import Earlier
+from flawsort.review.store import FILE, Session, read_labelling
+from flawsort.runs import Run
+from plates import Cli, plate
+
+SMALL = ("--image-size", "64", "-q", "--no-cache")
+
+
+@pytest.fixture
+def here(plates: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """parts/, good/ and a run/ of 7 dents and 7 streaks, in which one streak was said to be a dent,
+    both groups were named, and the dents accepted."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parts").symlink_to(plates / "parts")
+    (tmp_path / "good").symlink_to(plates / "good")
+    shutil.copytree(saved, tmp_path / "run")
+    with Session(tmp_path / "run") as session:
+        dents, streaks = (group_of(session.run, kind) for kind in ("dent00", "streak07"))
+        rows = {name: row for row, name in enumerate(session.run.table["name"])}
+        session.edit("name", {"group": dents, "name": "dents"}, 0)
+        session.edit("name", {"group": streaks, "name": "long <streaks>"}, 1)
+        session.edit("accept", {"group": dents}, 2)
+        session.edit("move", {"images": [rows["streak09.png"]], "to": dents}, 3)
+        session.edit("several", {"images": [rows["dent00.png"]], "groups": [streaks]}, 4)
+        session.edit("move", {"images": [rows["streak08.png"]], "to": "unsure"}, 5)
+    return tmp_path
+
+
+def group_of(run: Run, start: str) -> int:
+    row = next(row for row, name in enumerate(run.table["name"]) if name.startswith(start))
+    return int(run.table["cluster"][row])
+
+
+def titles(folder: Path) -> dict[str, str]:
+    run = open_run(folder)
+    labelling = read_labelling(folder, run)
+    names = run.table["name"]
+    return {
+        name.rpartition("/")[2]: labelling.groups[int(group)].title
+        for name, group in zip(names, labelling.labels, strict=True)
+    }
+
+
+def test_said_is_what_was_confirmed(here: Path) -> None:
+    earlier = Earlier.of(here / "run")
+    run = open_run(here / "run")
+    dents = group_of(run, "dent")
+    said = {
+        run.table["name"][earlier.digests.index(digest)]: g for digest, g in earlier.said.items()
+    }
+    confirmed = {name for name in run.table["name"] if name.startswith("dent")} | {"streak09.png"}
+    assert said == dict.fromkeys(confirmed, dents)
+
+
+def test_again_with_more_images(here: Path, cli: Cli) -> None:
+    (here / "more").mkdir()
+    for number, kind in enumerate(["good", "dent", "streak"] * 2, start=20):
+        Image.fromarray(plate(kind, number)).save(here / "more" / f"{kind}{number}.png")
+    answer = cli(
+        "cluster", "parts", "more", "-n", "good", "-k", "3", "--labels-from", "run", "-o", "run2",
+        *SMALL,
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    found = titles(here / "run2")
+    assert len(found) == 20
+    before = read_labelling(here / "run")
+    after = read_labelling(here / "run2")
+    dents = [group.id for group in before.groups.values() if group.name == "dents"]
+    assert [group.id for group in after.groups.values() if group.name == "dents"] == dents
+    old = {name: title for name, title in found.items() if name in titles(here / "run")}
+    for name in ("dent00.png", "dent03.png", "streak09.png"):
+        assert old[name] == "dents"
+    assert old["streak07.png"] == old["streak13.png"] == "long <streaks>"
+    run = open_run(here / "run2")
+    rows = {name.rpartition("/")[2]: row for row, name in enumerate(run.table["name"])}
+    # The run itself keeps to it, not its labels alone.
+    clusters = run.table["cluster"]
+    assert clusters[rows["streak09.png"]] == clusters[rows["dent00.png"]]
+    assert after.confirmed[rows["streak09.png"]]
+    assert not after.confirmed[rows["streak07.png"]]
+    with Session(here / "run") as one, Session(here / "run2") as other:
+        assert one.labels_spent == other.labels_spent == 5
+    assert [run.table["name"][row] for row in after.several] == [
+        run.table["name"][rows["dent00.png"]]
+    ]
+    # and once more, from what was carried.
+    again = cli(
+        "cluster", "parts", "-n", "good", "-k", "2", "--labels-from", "run2", "-o", "run3", *SMALL
+    )
+    assert again.code == 0, again.err
+    assert titles(here / "run3")["streak09.png"] == "dents"
+
+
+def test_a_run_with_edits_is_not_overwritten(here: Path, cli: Cli) -> None:
+    before = (here / "run" / FILE).read_bytes()
+    command = ("cluster", "parts", "-n", "good", "-k", "2", "-o", "run", "--overwrite", *SMALL)
+    answer = cli(*command)
+    assert answer.code == 2
+    assert "holds what people said of its groups" in answer.err
+    assert "--labels-from 'run'" in answer.err
+    assert cli(*command, "--labels-from", "run3").code == 2  # there is none
+    assert (here / "run" / FILE).read_bytes() == before
+    answer = cli(*command, "--labels-from", "run")
+    assert answer.code == 0, answer.err
+    assert titles(here / "run")["streak09.png"] == "dents"
+    assert sorted(path.name for path in here.iterdir() if path.name.startswith(".")) == []
+
+
+def test_labels_from_a_run_that_nobody_edited(here: Path, cli: Cli) -> None:
+    (here / "run" / FILE).unlink()
+    answer = cli(
+        "cluster", "parts", "-n", "good", "-k", "2", "--labels-from", "run", "-o", "run2", *SMALL
+    )
+    assert answer.code == 0, answer.err
+    one, other = read_labelling(here / "run"), read_labelling(here / "run2")
+    np.testing.assert_array_equal(one.labels, other.labels)
+    assert not other.confirmed.any()
+
+
+def test_labels_spent_against_purity(here: Path, cli: Cli) -> None:
+    (here / "truth.csv").write_text(
+        "path,label\n"
+        + "".join(f"{name},{name[:4]}\n" for name in open_run(here / "run").table["name"])
+    )
+    answer = cli("evaluate", "run", "--truth", "truth.csv")
+    assert answer.code == 0, answer.err
+    assert "As reviewed: purity 0.929" in answer.out  # one streak was said to be a dent
+    kept = json.loads((here / "run" / "evaluation.json").read_text("utf-8"))["reviewed"]
+    # Two groups, one of them named and accepted, and three images.
+    assert kept["labels_spent"] == 5
+    assert kept["labels_of_the_tree"] == 2
+    assert kept["n_confirmed"] == 8

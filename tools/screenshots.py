@@ -1,0 +1,264 @@
+"""Take the pictures of the review app that docs/ shows, at 1440 and 400 pixels.
+
+    pip install playwright   # and a Chromium on PATH, or named in FLAWSORT_CHROMIUM
+    python tools/screenshots.py [FOLDER]
+
+Makes the demo run with new images beside it, in FOLDER (which is used again if it is there) or in a
+temporary one, gives its groups names as a person would, and writes docs/images/review-*.jpg.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from flawsort.demo import make_demo_images
+from flawsort.review.store import Session
+
+DOCS = Path(__file__).parents[1] / "docs/images"
+CHROMIUM = os.environ.get("FLAWSORT_CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+SERVER = """
+import sys
+from pathlib import Path
+from flawsort.review.serving import serve
+
+serve([Path(sys.argv[1])], open_browser=False, announce=lambda address: print(address, flush=True))
+"""
+SIZES = {1440: 900, 400: 860}
+QUALITY = 70
+LARGEST = 150_000
+DAYS = ("2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05", "2026-03-06")
+
+
+@dataclass(frozen=True)
+class Shot:
+    """name: of the file. place: what follows the address of the run. prepare: what a person does
+    there first. widths: in pixels. dark: in dark colours, too."""
+
+    name: str
+    place: str
+    prepare: Callable[[Page], None] = lambda page: None
+    widths: tuple[int, ...] = (1440, 400)
+    dark: bool = False
+
+
+def select_some(page: Page) -> None:
+    """A few images by keys, the wide page only: at 400 pixels the bar covers what it is about."""
+    if page.viewport_size and page.viewport_size["width"] > 800:
+        page.locator(".groups-page .grid").focus()
+        for key in ("ArrowRight", "Space", "ArrowRight", "Space", "ArrowRight"):
+            page.keyboard.press(key)
+
+
+def open_image(page: Page) -> None:
+    page.locator(".groups-page .grid").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.locator("dialog .alike .thumb").nth(11).wait_for()
+
+
+def draw_lasso(page: Page) -> None:
+    """Around the upper left corner of the map, where a cloud of images lies."""
+    box = page.locator("canvas.map").bounding_box()
+    assert box is not None
+    angles = np.linspace(0, 2 * np.pi, 40)
+    radius = 0.2 * min(box["width"], box["height"])
+    middle = page.evaluate(MIDDLE_OF_SECOND_GROUP)
+    places = [(middle[0] + radius * np.cos(a), middle[1] + radius * np.sin(a)) for a in angles]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place)
+    page.mouse.up()
+    page.mouse.move(box["x"] + 5, box["y"] + 5)
+
+
+MIDDLE_OF_SECOND_GROUP = """async () => {
+  const get = (path) => fetch(path).then((reply) => reply.json());
+  const [run, state] = await Promise.all(["api/run", "api/state"].map(get));
+  const raw = Uint8Array.from(atob(run.layout), (c) => c.charCodeAt(0));
+  const layout = new Uint16Array(raw.buffer);
+  const rows = state.labels.flatMap((id, row) => (id === 1 ? [row] : []));
+  const total = (axis) => rows.reduce((sum, row) => sum + layout[2 * row + axis], 0);
+  const mean = (axis) => total(axis) / rows.length / 65535;
+  const box = document.querySelector("canvas.map").getBoundingClientRect();
+  const span = Math.min(box.width, box.height - 62) - 52;
+  const [across, down] = [box.left + box.width / 2, box.top + (box.height - 62) / 2];
+  return [across + (mean(0) - .5) * span, down + (mean(1) - .5) * span];
+}"""
+
+
+def cut_finer(page: Page) -> None:
+    for _ in range(2):
+        page.get_by_role("button", name="One group more").click()
+
+
+SHOTS = (
+    Shot("groups", "#groups/1", select_some),
+    Shot("groups-dark", "#groups/3", widths=(1440,), dark=True),
+    Shot("image", "#groups/1", open_image),
+    Shot("map", "#map", draw_lasso),
+    Shot("tree", "#tree", cut_finer),
+    Shot("queue", "#queue"),
+    Shot("new", "#new"),
+    Shot("export", "#export"),
+    Shot("keys", "#groups/1", lambda page: page.keyboard.press("?"), widths=(1440,)),
+)
+
+
+def main() -> None:
+    if CHROMIUM is None:
+        sys.exit("No Chromium: install one, or name it in the variable FLAWSORT_CHROMIUM.")
+    DOCS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(sys.argv[1] if len(sys.argv) > 1 else temporary) / "demo"
+        if not place.exists():
+            make_run(place)
+        with serving(place / "runs") as address, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            take(browser, address)
+            browser.close()
+
+
+def take(browser: Browser, address: str) -> None:
+    for width, height in SIZES.items():
+        with page_of(browser, width, height) as page:
+            page.goto(address)
+            write(page, f"review-runs-{width}.jpg")
+    for shot in SHOTS:
+        for width in shot.widths:
+            with page_of(browser, width, SIZES[width], dark=shot.dark) as page:
+                page.goto(f"{address}r/plates/{shot.place}")
+                page.locator("html[data-ready]").wait_for(state="attached")
+                page.wait_for_timeout(700)
+                shot.prepare(page)
+                write(page, f"review-{shot.name}-{width}.jpg")
+
+
+@contextmanager
+def page_of(browser: Browser, width: int, height: int, *, dark: bool = False) -> Iterator[Page]:
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+    )
+    yield context.new_page()
+    context.close()
+
+
+def write(page: Page, name: str) -> None:
+    """The page as a JPEG; an error if it is too large for a repository."""
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(300)
+    with Image.open(io.BytesIO(page.screenshot())) as picture:
+        picture.convert("RGB").save(DOCS / name, quality=QUALITY, optimize=True)
+    size = (DOCS / name).stat().st_size
+    print(f"{name}  {size / 1000:.0f} kB")
+    if size > LARGEST:
+        sys.exit(f"{name} has {size:,} bytes; at most {LARGEST:,} are allowed.")
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The address of a server over a folder of runs."""
+    command = [sys.executable, "-c", SERVER, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
+
+
+# ---- The run that is shown ----
+
+
+def make_run(place: Path) -> None:
+    """runs/plates with names and new images, and another run beside it to choose from."""
+    flawsort("demo", "-o", place / "made")
+    (place / "runs").mkdir(parents=True)
+    shutil.copytree(place / "made/run", place / "runs/plates")
+    shutil.copytree(place / "made/run", place / "runs/plates-first-try")
+    make_new_images(place / "new")
+    run = place / "runs/plates"
+    flawsort("assign", place / "new", "--run", run, "--keep", "week-10", "--by", "folder")
+    label(run, place / "made/truth.csv")
+
+
+def flawsort(*arguments: str | Path) -> None:
+    code = "from flawsort.cli import main; main()"
+    words = [str(argument) for argument in arguments]
+    subprocess.run([sys.executable, "-c", code, *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def make_new_images(folder: Path) -> None:
+    """A folder a day: mostly good parts, scratches that become more, and at the end a new kind."""
+    parts, _ = make_demo_images(folder.with_name("more"), random_state=1)
+    by_kind = defaultdict(list)
+    with (parts.parent / "truth.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            by_kind[row["label"]].append(parts / Path(row["path"]).name)
+    others = ("stain", "pits", "edge chip", "missing hole")
+    for day, name in enumerate(DAYS):
+        last = name == DAYS[-1]
+        (folder / name).mkdir(parents=True)
+        chosen = [by_kind["good"].pop() for _ in range(4)]
+        chosen += [by_kind["scratch"].pop() for _ in range(10 if last else day % 2)]
+        chosen += [by_kind[kind].pop() for kind in others for _ in range(1 if last else 2)]
+        for source in chosen:
+            shutil.copy(source, folder / name / source.name)
+    for number in range(5):
+        paint(by_kind["edge chip"].pop(), folder / DAYS[-1] / f"painted-{number}.png", number)
+
+
+def paint(source: Path, output: Path, number: int) -> None:
+    """A part with green paint run across it, which no group of the run is like."""
+    rng = np.random.default_rng(number)
+    with Image.open(source) as opened:
+        picture = opened.convert("RGB")
+    pen = ImageDraw.Draw(picture)
+    for _ in range(6):
+        x, y = rng.integers(40, 210, 2)
+        pen.ellipse((x, y, x + 46, y + 18), fill=(20, 200, 60))
+    picture.save(output)
+
+
+def label(run: Path, truth: Path) -> None:
+    """What a person would have done by now: most groups named, two of them accepted."""
+    with truth.open(newline="") as file:
+        kind_of = {Path(row["path"]).name: row["label"] for row in csv.DictReader(file)}
+    session = Session(run)
+    labels, names = session.labelling.labels, session.run.table["name"]
+    votes: dict[int, Counter[str]] = defaultdict(Counter)
+    for name, group in zip(names, labels.tolist(), strict=True):
+        votes[group][kind_of[name]] += 1
+    titles = {group: found.most_common(1)[0][0] for group, found in votes.items()}
+    flaws = [group for group, title in sorted(titles.items()) if title != "good"]
+
+    def do(kind: str, **payload: object) -> None:
+        session.edit(kind, payload, session.version, "")
+
+    for group in flaws[:-1]:
+        do("name", group=group, name=titles[group])
+    do("accept", group=next(group for group, title in titles.items() if title == "good"))
+    do("accept", group=flaws[2])
+    rows = session.labelling.members(flaws[0])[:3].tolist()
+    do("accept", images=rows)
+    do("several", images=rows[:2], groups=[flaws[1]])
+    session.close()
+
+
+if __name__ == "__main__":
+    main()
