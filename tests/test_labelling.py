@@ -162,6 +162,13 @@ def test_what_a_person_said_stands_before_the_regions() -> None:
     assert kinds(run, changed(begun, several={row: (third,)}))[row] == (own, third)
     normal = {**begun.groups, other: Group(other, role="normal")}
     assert kinds(run, changed(begun, groups=normal))[row] == (own,)
+    # An image that a person put among the normal ones, or is unsure about, shows no other kind.
+    here = np.arange(40) == row
+    for role in ROLES[1:]:
+        put = changed(begun, groups={**begun.groups, own: Group(own, role=role)}, confirmed=here)
+        assert kinds(run, put)[row] == (own,)
+        assert kinds(run, changed(put, confirmed=~here))[row] == (own, other)
+    assert kinds(run, changed(begun, confirmed=here))[row] == (own, other)
 
 
 def test_a_run_without_regions() -> None:

@@ -952,7 +952,7 @@ class TestServing:
             process.kill()
             process.communicate()
         assert process.returncode == 130, err
-        assert "interrupted" in err
+        assert "interrupted. Every edit was saved" in err
         assert "Traceback" not in err
         assert read_labelling(folder).k == 3
 

@@ -40,6 +40,7 @@ app = typer.Typer(
 # What shells and parsers give a command that Ctrl-C ended.
 INTERRUPTED = 130
 KEPT = " Embedded images are kept: the same command goes on from there."
+SAVED = " Every edit was saved when it was made."
 
 
 def main() -> None:
@@ -56,9 +57,15 @@ def main() -> None:
             raise
         code = _report_error(error)
     if code == INTERRUPTED:
-        kept = "" if "--no-cache" in arguments else KEPT
-        console.fail(f"interrupted.{kept}")
+        console.fail(f"interrupted.{_what_stays(arguments)}")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _what_stays(arguments: list[str]) -> str:
+    """What an interrupted command leaves behind."""
+    if arguments[:1] == ["review"]:
+        return SAVED
+    return "" if "--no-cache" in arguments else KEPT
 
 
 def _report_error(error: Exception) -> int:

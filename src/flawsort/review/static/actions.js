@@ -38,7 +38,7 @@ function groupWanted() {
 async function done(promise) {
   const state = await promise;
   // Only once it is saved: whatever stops it, the selection stays.
-  selection.clear();
+  if (state && focus.opened === null) selection.clear();
   return state;
 }
 
