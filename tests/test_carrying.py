@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from flawsort import open_run
+from flawsort import AnomalyClusterer, OptionError, open_run
 from flawsort.carrying import Earlier
 from flawsort.review.store import FILE, Session, read_labelling
 from flawsort.runs import Run
@@ -117,6 +119,98 @@ def test_a_run_with_edits_is_not_overwritten(here: Path, cli: Cli) -> None:
     assert answer.code == 0, answer.err
     assert titles(here / "run")["streak09.png"] == "dents"
     assert sorted(path.name for path in here.iterdir() if path.name.startswith(".")) == []
+
+
+def test_what_is_said_while_a_run_is_made_is_not_lost(
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = AnomalyClusterer.fit
+
+    def slow(self: AnomalyClusterer, *given: Any, **options: Any) -> AnomalyClusterer:
+        with Session(here / "run") as session:
+            group = min(session.labelling.groups)
+            payload = {"group": group, "name": "meanwhile"}
+            session.edit("name", payload, session.version)
+        return fit(self, *given, **options)
+
+    monkeypatch.setattr(AnomalyClusterer, "fit", slow)
+    command = ("cluster", "parts", "-n", "good", "-k", "2", "-o", "run", "--overwrite", *SMALL)
+    answer = cli(*command, "--labels-from", "run")
+    assert answer.code == 0, answer.err
+    assert "meanwhile" in titles(here / "run").values()
+    # Somebody begins to edit a run that had no edits when it began to be replaced.
+    (here / "run" / FILE).unlink()
+    answer = cli(*command)
+    assert answer.code == 2
+    assert "could not be moved to 'run': The run 'run' holds what people said" in answer.err
+    assert "meanwhile" in titles(here / "run").values()
+    assert len(list(here.glob(".run.finished-*"))) == 1
+
+
+def test_saving_from_python_and_kept_images(here: Path, fitted: AnomalyClusterer, cli: Cli) -> None:
+    with pytest.raises(OptionError, match="holds what people said of its groups"):
+        fitted.save(here / "run", overwrite=True)
+    (here / "run" / FILE).unlink()
+    (here / "run" / "assigned").mkdir()
+    with pytest.raises(OptionError, match="keeps new images in 'assigned'"):
+        fitted.save(here / "run", overwrite=True)
+    line = ("cluster", "parts", "-o", "run", "--overwrite", "--labels-from", "run", *SMALL)
+    answer = cli(*line)
+    assert answer.code == 2
+    assert "keeps new images in 'assigned'" in answer.err
+
+
+def test_other_kinds_without_an_image_of_their_own(here: Path) -> None:
+    with Session(here / "run") as session:
+        session.edit("move", {"images": [3], "to": "new", "name": "rust"}, session.version)
+        rust = int(session.labelling.labels[3])
+        session.edit("move", {"images": [3], "to": 0}, session.version)
+        session.edit("several", {"images": [4], "groups": [rust]}, session.version)
+    run = open_run(here / "run")
+    payload = Earlier.of(here / "run").carried(run).payload
+    assert payload["several"]["4"] == [rust]
+    assert {"id": rust, "name": "rust", "role": "flaw"} in payload["groups"]
+
+
+def test_copies_in_two_groups_say_nothing(here: Path) -> None:
+    earlier = Earlier.of(here / "run")
+    confirmed = np.flatnonzero(earlier.labelling.confirmed)
+    assert len(earlier.said) == len(confirmed)
+    one = confirmed[0]
+    other = next(row for row in confirmed[1:])
+    labels = earlier.labelling.labels.copy()
+    labels[other] = labels[one] + 1
+    digests = list(earlier.digests)
+    digests[other] = digests[one]
+    copies = replace(
+        earlier, digests=tuple(digests), labelling=replace(earlier.labelling, labels=labels)
+    )
+    assert digests[one] not in copies.said
+    assert len(copies.said) == len(confirmed) - 2
+
+
+def test_what_a_run_began_with_is_not_undone(here: Path, cli: Cli) -> None:
+    line = ("cluster", "parts", "-n", "good", "-k", "2", "--labels-from", "run", "-o", "r2", *SMALL)
+    assert cli(*line).code == 0
+    with Session(here / "r2") as session:
+        assert session.can_undo is None
+        with pytest.raises(OptionError, match="nothing to undo"):
+            session.undo(session.version)
+        session.edit("cut", {"k": 3}, session.version)
+        assert session.can_undo == "Cut into 3 groups"
+        session.undo(session.version)
+        assert session.can_undo is None
+        assert session.labelling.confirmed.any()
+
+
+def test_new_images_are_called_as_people_call_them(here: Path, cli: Cli) -> None:
+    answer = cli("assign", "parts", "--run", "run", "-q", "--no-cache", "--json")
+    told = json.loads(answer.out)
+    by_name = {row["name"]: row for row in told["images"]}
+    assert by_name["dent00.png"]["title"] == "dents"
+    assert by_name["streak07.png"]["title"] == "long <streaks>"
+    assert set(told["titles"].values()) == {"dents", "long <streaks>"}
+    assert "long <streaks>" in cli("assign", "parts", "--run", "run", "-q", "--no-cache").out
 
 
 def test_labels_from_a_run_that_nobody_edited(here: Path, cli: Cli) -> None:

@@ -31,8 +31,8 @@ IMAGE = {
     "runner_up_distance", "flags",
 }  # fmt: skip
 ASSIGNED = {
-    "name", "path", "sha256", "cluster", "kinds", "confidence", "nearest", "runner_up", "novelty",
-    "score", "period", "proposal",
+    "name", "path", "sha256", "cluster", "title", "kinds", "confidence", "nearest", "runner_up",
+    "novelty", "score", "period", "proposal",
 }  # fmt: skip
 EVALUATION = {
     "nmi", "ari", "f1", "f1_micro", "purity", "classes", "clusters", "confusion", "n_evaluated",
@@ -315,8 +315,8 @@ class TestAssign:
         assert (answer.code, answer.err) == (0, "")
         told = json.loads(answer.out)
         assert told.keys() == {
-            "run", "n_images", "kept", "by", "periods", "rises", "new_kinds", "counts", "set_aside",
-            "images",
+            "run", "n_images", "kept", "by", "periods", "rises", "new_kinds", "counts", "titles",
+            "set_aside", "images",
         }  # fmt: skip
         assert (told["kept"], told["by"], told["new_kinds"]) == (None, "day", [])
         assert told["counts"] == {"0": 7, "1": 7}
@@ -332,7 +332,7 @@ class TestAssign:
         line = ("assign", "parts", "--run", "run", "-q", "--keep", "monday", "--by", "lots.csv")
         answer = cli(*line)
         assert (answer.code, answer.err) == (0, "")
-        assert re.search(r"lots.csv +group 0 +group 1", answer.out)
+        assert re.search(r"lots.csv +Group 0 +Group 1", answer.out)
         assert re.search(r"lot 0 +4 +3\n", answer.out)
         assert answer.out.endswith(
             "Kept: run/assigned/monday; see them with flawsort review run.\n"
@@ -427,7 +427,7 @@ class TestAssign:
         answer = cli("assign", "good", "one", "bad.png", "--run", "run", "-q")
         assert answer.code == 0
         assert "11 images sorted into the groups of run." in answer.out
-        assert "new kind" in answer.out
+        assert "New kind" in answer.out
         assert "dent00.png" in answer.out
         assert "Set aside: bad.png: not an image" in answer.out
 

@@ -39,7 +39,14 @@ from export_runs import (
 from flawsort import Run, View
 from flawsort.commands_export import export, show_export
 from flawsort.errors import InputError, OptionError
-from flawsort.exports import FORMATS, LINKS, SUFFIXES, export_run, write_export
+from flawsort.exports import (
+    FORMATS,
+    LINKS,
+    SUFFIXES,
+    WITHOUT_IMAGES,
+    export_run,
+    write_export,
+)
 from flawsort.exports.book import render_book
 from flawsort.exports.choosing import choose
 from flawsort.exports.content import UNKNOWN, Content, find_pictures, gathered
@@ -942,8 +949,9 @@ class TestOutput:
             raise error
 
         monkeypatch.setattr(f"flawsort.exports.{step}", fail)
+        link = "copy" if format in WITHOUT_IMAGES else "hardlink"
         with pytest.raises((KeyboardInterrupt, OptionError)) as seen:
-            export_run(run, named(run), format, output, link="hardlink", overwrite=True)
+            export_run(run, named(run), format, output, link=link, overwrite=True)
         if seen.type is OptionError:
             assert "No space left on device" in str(seen.value)
         assert contents(tmp_path) == before
@@ -1054,3 +1062,25 @@ def test_first_labelling_is_exported_as_it_is(run: Run, tmp_path: Path) -> None:
     export_run(run, first_labelling(run), "folders", tmp_path / "out")
     folders = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
     assert folders == ["Group 0", "Group 1", "Normal"]
+
+
+@pytest.mark.parametrize("format", WITHOUT_IMAGES)
+def test_what_holds_no_images_links_none(
+    run: Run, labelling: Labelling, tmp_path: Path, format: str
+) -> None:
+    with pytest.raises(OptionError, match=f"and {format} has none. Got 'link'"):
+        export_run(run, labelling, format, tmp_path / "out", link="link")
+
+
+def test_an_image_that_a_person_put_among_the_normal_has_no_flaws(
+    run: Run, labelling: Labelling, tmp_path: Path
+) -> None:
+    """Not even where a region of it is like a group of flaws."""
+    row = run.table["name"].index(run.regions["name"][0])
+    own = int(labelling.labels[row])
+    groups = {**labelling.groups, own: replace(labelling.groups[own], role="normal")}
+    here = np.arange(len(labelling.labels)) == row
+    said = replace(labelling, groups=groups, confirmed=here)
+    with gathered(run, said) as content:
+        assert content.regions[row] == ()
+        assert any(content.regions)

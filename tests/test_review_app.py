@@ -769,7 +769,7 @@ class TestLibrary:
         client.edit("name", group=0, name="dents")
         mirrored = dataclasses.replace(run, layout=1 - run.layout)
         before = client.api("run").data
-        save_run(mirrored, folder, overwrite=True)
+        save_run(mirrored, folder, overwrite=True, carried=True)
         after = client.api("run").data
         assert after["layout"] != before["layout"]
         assert after["fingerprint"] != before["fingerprint"]

@@ -942,7 +942,7 @@ def test_a_run_that_was_replaced(folder: Path, run: Run, edited: bool) -> None:
     session = Session(folder)
     if edited:
         session.edit("accept", {"images": [0]}, 0)
-    save_run(run, folder, overwrite=True)
+    save_run(run, folder, overwrite=True, carried=True)
     with pytest.raises(
         RunError, match=r"was removed or replaced since it was opened\. Open it again"
     ):
@@ -959,7 +959,7 @@ def test_nothing_is_added_to_a_run_that_was_replaced(folder: Path, run: Run, edi
     store = EditStore(folder / FILE)
     if edited:
         store.append(accept(0), 0)
-    save_run(run, folder, overwrite=True)
+    save_run(run, folder, overwrite=True, carried=True)
     with pytest.raises(RunError, match="was removed or replaced"):
         store.append(accept(1), int(edited))
     assert not (folder / FILE).exists()

@@ -11,6 +11,7 @@ import numpy as np
 
 from flawsort.constraints import carry_over
 from flawsort.labelling import Labelling
+from flawsort.review.edits import CARRY
 from flawsort.review.payloads import Edit
 from flawsort.review.store import FILE, EditStore, Session
 from flawsort.runs import Run
@@ -34,11 +35,13 @@ class Earlier:
     @property
     def said(self) -> Mapping[str, int]:
         """The group of each image that a person has confirmed, by its SHA-256. To be unsure says
-        nothing."""
+        nothing, nor do copies of one image that were put into different groups."""
         unsure = set(self.labelling.with_role("unsure"))
-        rows = np.flatnonzero(self.labelling.confirmed)
-        found = {self.digests[row]: int(self.labelling.labels[row]) for row in rows}
-        return {digest: group for digest, group in found.items() if group not in unsure}
+        found: dict[str, set[int]] = {}
+        for row in np.flatnonzero(self.labelling.confirmed):
+            found.setdefault(self.digests[row], set()).add(int(self.labelling.labels[row]))
+        one = {digest: groups.pop() for digest, groups in found.items() if len(groups) == 1}
+        return {digest: group for digest, group in one.items() if group not in unsure}
 
     def carried(self, run: Run) -> Edit:
         """The first edit of another run: its groups with the ids, names and roles of those that
@@ -52,13 +55,14 @@ class Earlier:
             np.array([said.get(digest, -1) for digest in digests], np.int64),
             self.labelling.next_id,
         )
+        # As it was said, even if that was after the run had begun to be made.
+        labels = np.array([said.get(d, one) for d, one in zip(digests, labels, strict=True)])
         several: dict[str, list[int]] = {}
-        groups = set(labels.tolist())
         for row, digest in enumerate(digests):
             others = self.labelling.several.get(row_before.get(digest, -1))
             if others is not None:
-                several[str(row)] = [group for group in others if group in groups]
-        return Edit("carry", self._payload(run, labels.tolist(), several))
+                several[str(row)] = list(others)
+        return Edit(CARRY, self._payload(run, labels.tolist(), several))
 
     def _payload(
         self, run: Run, labels: list[int], several: Mapping[str, list[int]]
@@ -66,6 +70,7 @@ class Earlier:
         known = self.labelling.groups
         said = self.said
         named = [group.id for group in known.values() if group.name]
+        others = [group for some in several.values() for group in some]
         return {
             "groups": [
                 {
@@ -73,7 +78,7 @@ class Earlier:
                     "name": known[group].name if group in known else "",
                     "role": known[group].role if group in known else "flaw",
                 }
-                for group in sorted({*labels, *named})
+                for group in sorted({*labels, *named, *others})
             ],
             "labels": labels,
             "confirmed": [row for row, sha in enumerate(run.table["sha256"]) if sha in said],
@@ -83,6 +88,8 @@ class Earlier:
         }
 
     def write(self, run: Run, folder: Path) -> None:
-        """Begin the edits of another run, in whose folder they are put, with what is carried."""
+        """Begin the edits of another run, in whose folder they are put, with what is carried: also
+        what was said since this was read."""
+        now = Earlier.of(self.folder)
         with EditStore(folder / FILE) as store:
-            store.append(self.carried(run), 0, "flawsort")
+            store.append(now.carried(run), 0, "flawsort")

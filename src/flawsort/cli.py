@@ -136,12 +136,7 @@ def assign(
     as_json: Json = False,
 ) -> None:
     """Sort new images into the groups of a run; -1 is a kind not seen before."""
-    from flawsort.commands_assign import (
-        assign_images,
-        check_table_path,
-        show_assignment,
-        write_table,
-    )
+    from flawsort.commands_assign import assign_images, check_table_path, show_assignment
 
     check_table_path(output)
     with console.showing_progress(quiet) as progress:
@@ -153,11 +148,10 @@ def assign(
             arithmetic=arithmetic,
             cache=cache_asked_for(cache, no_cache),
             progress=progress,
+            output=output,
             keep_as=keep,
             by=by,
         )
-    if output is not None:
-        write_table(result["images"], output)
     if as_json:
         console.print_json(result)
     else:

@@ -23,7 +23,6 @@ from flawsort.heatmaps import NORMAL_GROUP_SHARE, overlay
 from flawsort.images import UnreadableImage, thumbnail
 from flawsort.pipeline import AnomalyClusterer
 from flawsort.report import render_report
-from flawsort.review.store import FILE as EDITS
 from flawsort.runs import (
     REPORT,
     Run,
@@ -56,8 +55,8 @@ def cluster_images(
     start = time.perf_counter()
     model = AnomalyClusterer(**parameters)
     earlier = None if labels_from is None else Earlier.of(labels_from)
-    _protect_edits(output, overwrite, labels_from)
-    prepare_output(output, overwrite=overwrite)
+    carried = labels_from is not None and labels_from.resolve() == output.resolve()
+    prepare_output(output, overwrite=overwrite, carried=carried)
     images = find_images(sources, glob=glob)
     normals = find_images(normal, glob=glob) if normal else None
     labels = None if truth is None else read_truth(truth, images)
@@ -80,20 +79,9 @@ def cluster_images(
     if evaluation is not None:
         extra[EVALUATION] = json.dumps(evaluation, indent=2) + "\n"
     furnish = None if earlier is None else partial(earlier.write, run)
-    save_run(run, output, overwrite=overwrite, extra=extra, furnish=furnish)
+    save_run(run, output, overwrite=overwrite, extra=extra, furnish=furnish, carried=carried)
     model.discard_parts()
     return run, evaluation
-
-
-def _protect_edits(output: Path, overwrite: bool, labels_from: Path | None) -> None:
-    """What people said of a run must not go with it, unless it is carried over."""
-    if not overwrite or not (output / EDITS).exists():
-        return
-    if labels_from is None or labels_from.resolve() != output.resolve():
-        raise OptionError(
-            f"The run '{output}' holds what people said of its groups, which --overwrite would "
-            f"remove. Keep it with --labels-from '{output}', or write to another folder with -o."
-        )
 
 
 def groups(run: Run) -> list[dict[str, Any]]:

@@ -15,8 +15,10 @@ from flawsort.errors import OptionError
 from flawsort.excerpt import SHOWN_IMAGES
 from flawsort.files import find_images, shown
 from flawsort.keeping import ASSIGNED, Kept, check_name, keep, proposals, propose_kinds
+from flawsort.labelling import current_groups
 from flawsort.records import ImageSet, Ints, Progress
-from flawsort.runs import Table, table_csv, table_parquet
+from flawsort.review.store import read_labelling
+from flawsort.runs import Table, open_run, table_csv, table_parquet
 from flawsort.storing import input_size, load_model, make_thumbnails
 from flawsort.trends import SPANS, periods, rises
 from flawsort.trends import counts as count_by
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 SHOWN_ROWS = 40
 SHOWN_PERIODS = 12
+NEW_KIND = "New kind"
 
 
 def assign_images(
@@ -38,22 +41,24 @@ def assign_images(
     arithmetic: str | None,
     cache: str | Path | None,
     progress: Progress | None,
+    output: Path | None = None,
     keep_as: str | None = None,
     by: str = "day",
 ) -> dict[str, Any]:
     """New images into the groups of a run, as a JSON-able summary.
 
-    keep_as: the name under which the run keeps them, for the review. by: what they are counted by:
-    day, week, month, folder, or a CSV file.
+    output: a table to write. keep_as: the name under which the run keeps them, for the review.
+    by: what they are counted by: day, week, month, folder, or a CSV file.
     """
     # Whatever is wrong with the run or the device is said before many files are read.
     model = load_model(folder, device=device, arithmetic=arithmetic)
     if keep_as is not None:
         check_name(folder, keep_as)
     span = by if by in SPANS else Path(by)
-    periods((), (), span)  # and what is wrong with a table of lots
+    images = find_images(sources, glob=glob)
+    periods(images.names, images.sources, span)  # and what is wrong with a table of lots
     model.cache, model.progress = cache, progress
-    usable, found, scores = model.assign(find_images(sources, glob=glob))
+    usable, found, scores = model.assign(images)
     when = periods(usable.names, usable.sources, span)
     proposed = propose_kinds(found.unseen, model.linkage_, model.n_clusters_)
     table: Table = {
@@ -61,6 +66,7 @@ def assign_images(
         "path": ["" if isinstance(s, np.ndarray) else shown(s.absolute()) for s in usable.sources],
         "sha256": list(usable.digests),
         "cluster": found.labels.tolist(),
+        "title": _titles(folder, found.labels.tolist()),
         "kinds": [";".join(map(str, groups)) for groups in found.kinds],
         "confidence": found.confidence.tolist(),
         "nearest": found.nearest.tolist(),
@@ -70,6 +76,8 @@ def assign_images(
         "period": when,
         "proposal": proposals(found.labels.tolist(), proposed),
     }
+    if output is not None:
+        write_table(table, output)
     if keep_as is not None:
         _keep(folder, keep_as, model, usable, table, by)
     counts = {int(label): int((found.labels == label).sum()) for label in np.unique(found.labels)}
@@ -82,9 +90,18 @@ def assign_images(
         "rises": [asdict(rise) for rise in rises(count_by(found.labels, when))],
         "new_kinds": [int(n) for n in np.bincount(proposed)] if len(proposed) else [],
         "counts": {str(label): count for label, count in sorted(counts.items())},
+        "titles": dict(zip(map(str, table["cluster"]), table["title"], strict=True)),
         "set_aside": [{"name": entry.name, "reason": entry.reason} for entry in usable.set_aside],
         "images": [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)],
     }
+
+
+def _titles(folder: Path, labels: list[int]) -> list[str]:
+    """What the group of each image is called in the review; "New kind" for -1."""
+    run = open_run(folder)
+    labelling = read_labelling(folder, run)
+    now = current_groups(labels, run, labelling).tolist()
+    return [NEW_KIND if group < 0 else labelling.groups[group].title for group in now]
 
 
 def _by_period(labels: Ints, when: list[str]) -> dict[str, dict[str, int]]:
@@ -108,17 +125,15 @@ def _keep(
 
 def show_assignment(result: dict[str, Any], output: Path | None) -> None:
     """Counts by group, then the images if they are few, then what was set aside."""
-    rows = [
-        ["new kind" if label == "-1" else f"group {label}", count]
-        for label, count in result["counts"].items()
-    ]
+    titles = result["titles"]
+    rows = [[label, titles[label], count] for label, count in result["counts"].items()]
     console.say(f"{result['n_images']} images sorted into the groups of {result['run']}.")
     console.say()
-    console.print_table("", ["", "images"], rows)
+    console.print_table("", ["cluster", "", "images"], rows)
     console.say()
     if output is None or result["n_images"] <= SHOWN_ROWS:
         shown = result["images"][:SHOWN_ROWS]
-        columns = ["name", "cluster", "confidence", "nearest", "novelty", "score"]
+        columns = ["name", "cluster", "title", "confidence", "nearest", "novelty", "score"]
         console.print_table("", columns, [[row[name] for name in columns] for row in shown])
         more = result["n_images"] - len(shown)
         if more:
@@ -137,13 +152,13 @@ def _show_trend(result: dict[str, Any]) -> None:
     by_period = result["periods"]
     if len(by_period) > 1:
         columns = [label for label in result["counts"]]
-        heads = ["new kind" if label == "-1" else f"group {label}" for label in columns]
+        heads = [result["titles"][label] for label in columns]
         last = list(by_period.items())[-SHOWN_PERIODS:]
         rows = [[period, *(found.get(label, 0) for label in columns)] for period, found in last]
         console.print_table("", [result["by"], *heads], rows)
         console.say()
     for rise in result["rises"]:
-        what = "new kinds" if rise["group"] < 0 else f"group {rise['group']}"
+        what = result["titles"][str(rise["group"])]
         console.say(
             f"Rise: {what} in {rise['period']}: {rise['count']} images, "
             f"{rise['expected']:.1f} expected from before."
@@ -163,9 +178,8 @@ def check_table_path(path: Path | None) -> None:
         raise OptionError(f"There is no folder '{path.absolute().parent}' to write the table to.")
 
 
-def write_table(rows: list[dict[str, Any]], path: Path) -> None:
-    """Rows as CSV or parquet, by the file's suffix."""
-    table: Table = {name: [row[name] for row in rows] for name in rows[0]}
+def write_table(table: Table, path: Path) -> None:
+    """A table as CSV or parquet, by the file's suffix."""
     content = table_csv(table).encode() if path.suffix == ".csv" else table_parquet(table)
     try:
         path.write_bytes(content)

@@ -17,9 +17,8 @@ from flawsort.errors import InputError
 from flawsort.metrics import Agreement, agreement, purity_curve, several_kinds
 from flawsort.records import Ints
 from flawsort.report import render_report
-from flawsort.review.store import FILE as EDITS
 from flawsort.review.store import Session
-from flawsort.runs import REPORT, Run, open_run, replace_files
+from flawsort.runs import EDITS, REPORT, Run, open_run, replace_files
 from flawsort.storing import run_images
 from flawsort.summary import SEVERAL
 

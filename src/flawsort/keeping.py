@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from flawsort.errors import OptionError, RunError
 from flawsort.records import Floats
+from flawsort.runs import ASSIGNED as ASSIGNED
 from flawsort.runs import Table, read_table, table_parquet
 
-ASSIGNED = "assigned"
 TABLE, THUMBNAILS, ENDS, ABOUT = "table.parquet", "thumbnails.bin", "thumbnails.npy", "about.json"
 # A name is a folder's, and part of an address.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -49,6 +49,12 @@ def check_name(run: Path, name: str) -> None:
         )
     if (run / ASSIGNED / name).exists():
         raise OptionError(f"'{run}' already keeps images as '{name}'. Choose another name.")
+    try:
+        (run / ASSIGNED).mkdir(exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"Cannot keep images in '{run / ASSIGNED}': {error.strerror or error}."
+        ) from error
 
 
 def keep(run: Path, kept: Kept) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -83,12 +83,22 @@ def region_groups(run: Run, labelling: Labelling) -> NDArray[np.int64]:
     row_of = {name: row for row, name in enumerate(run.table["name"])}
     images = np.array([row_of[name] for name in run.regions["name"]], np.int64)
     like = np.array(run.regions["cluster"], np.int64)
-    moved = {
-        int(cluster): _most(labelling.labels[clusters == cluster]) for cluster in set(clusters)
-    }
-    now = np.array([moved.get(int(cluster), -1) for cluster in like], np.int64)
+    now = current_groups(like.tolist(), run, labelling)
     own = like == clusters[images]
     return np.where(own, labelling.labels[images], now)
+
+
+def current_groups(clusters: Sequence[int], run: Run, labelling: Labelling) -> NDArray[np.int64]:
+    """(n,): the group where most images of each cluster of the run are now; -1 stays so."""
+    own = np.array(run.table["cluster"], np.int64)
+    moved = {int(cluster): _most(labelling.labels[own == cluster]) for cluster in np.unique(own)}
+    return np.array([moved.get(cluster, -1) for cluster in clusters], np.int64)
+
+
+def without_flaw(labelling: Labelling) -> Bools:
+    """(n_images,): whether a person has put the image into a group that is no flaw."""
+    found: Bools = labelling.confirmed & ~np.isin(labelling.labels, labelling.with_role("flaw"))
+    return found
 
 
 def kinds(run: Run, labelling: Labelling) -> list[tuple[int, ...]]:
@@ -100,7 +110,7 @@ def kinds(run: Run, labelling: Labelling) -> list[tuple[int, ...]]:
     of_regions = region_groups(run, labelling).tolist()
     rows = np.array([row_of[name] for name in run.regions["name"]], np.int64)
     plain = find_plain_groups(None, labelling.labels, rows)
-    settled = labelling.confirmed & ~np.isin(labelling.labels, labelling.with_role("flaw"))
+    settled = without_flaw(labelling)
     for name, group in zip(run.regions["name"], of_regions, strict=True):
         row = row_of[name]
         if row in labelling.several or settled[row] or group < 0 or group in found[row]:

@@ -382,12 +382,13 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Save everything found as a run folder, with its report.html unless told not to."""
         # Saving stands on this class, so it is imported late, here and in `load`.
         from flawsort.report import render_report
-        from flawsort.runs import REPORT, save_run
+        from flawsort.runs import REPORT, prepare_output, save_run
         from flawsort.storing import make_run
 
         self._check_fitted()
         if not hasattr(self, "advice_"):
             raise OptionError("This model was loaded from a run: copy the run's folder instead.")
+        prepare_output(Path(folder), overwrite=overwrite)
         run = make_run(self)
         extra = {REPORT: render_report(run)} if report else None
         save_run(run, Path(folder), overwrite=overwrite, extra=extra)

@@ -32,6 +32,9 @@ FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 REPORT = "report.html"
 MASK = "mask"
+# What people put into a run later.
+EDITS = "edits.sqlite"
+ASSIGNED = "assigned"
 
 Manifest = dict[str, Any]
 Table = dict[str, list[Any]]
@@ -93,8 +96,14 @@ class Run:
     mask: bytes | None = None
 
 
-def prepare_output(folder: Path, *, overwrite: bool) -> None:
-    """Refuse early what could not be written at the end: hours of work must not be lost to it."""
+def prepare_output(folder: Path, *, overwrite: bool, carried: bool = False) -> None:
+    """Refuse early what could not be written at the end: hours of work must not be lost to it.
+    carried: what people said of the run that is there goes into the new one."""
+    _prepare(folder, overwrite)
+    _protect(folder, carried)
+
+
+def _prepare(folder: Path, overwrite: bool) -> None:
     retired = _beside(folder, "old")
     if retired.is_dir() and not folder.exists():  # killed between the two moves of a replacement
         retired.rename(folder)
@@ -131,6 +140,20 @@ def prepare_output(folder: Path, *, overwrite: bool) -> None:
         ) from error
 
 
+def _protect(folder: Path, carried: bool) -> None:
+    """What people put into a run must not go with it."""
+    if (folder / EDITS).exists() and not carried:
+        raise OptionError(
+            f"The run '{folder}' holds what people said of its groups, which would be removed with "
+            f"it. Keep it with --labels-from '{folder}', or name another folder with -o."
+        )
+    if (folder / ASSIGNED).exists():
+        raise OptionError(
+            f"The run '{folder}' keeps new images in '{ASSIGNED}', which would be removed with it. "
+            "Name another folder with -o, or move them away."
+        )
+
+
 def save_run(
     run: Run,
     folder: Path,
@@ -138,10 +161,13 @@ def save_run(
     overwrite: bool = False,
     extra: Mapping[str, str] | None = None,
     furnish: Callable[[Path], None] | None = None,
+    carried: bool = False,
 ) -> None:
     """Write a run. extra: more files by name, such as the report. furnish: puts further files into
-    the folder, which may change later, before it is moved to its place."""
-    prepare_output(folder, overwrite=overwrite)
+    the folder, which may change later, before it is moved to its place. carried: they hold what
+    people said of the run that is there; it is not replaced otherwise."""
+    # What people put there meanwhile is asked about at the end, when the run is safe.
+    _prepare(folder, overwrite)
     partial = _partial(folder)
     partial.mkdir()
     try:
@@ -159,13 +185,15 @@ def save_run(
         shutil.rmtree(partial, ignore_errors=True)
         raise
     try:
+        _protect(folder, carried)  # somebody may have come in meanwhile
         _move_into_place(partial, folder.resolve())
-    except OSError as error:
+    except (OSError, OptionError) as error:
         rescued = partial
         with contextlib.suppress(OSError):  # under a name that no later run takes for a left-over
             rescued = partial.rename(_beside(folder, f"finished-{os.getpid()}"))
+        why = str(getattr(error, "strerror", None) or error).removesuffix(".")
         raise RunError(
-            f"The run is whole but could not be moved to '{folder}': {error.strerror or error}. "
+            f"The run is whole but could not be moved to '{folder}': {why}. "
             f"It is in '{rescued}': move it yourself."
         ) from error
 

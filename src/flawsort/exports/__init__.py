@@ -33,6 +33,9 @@ FORMATS = {
 SUFFIXES = {"book": ".html", "book-pdf": ".pdf"}
 """The formats whose output is a file, and how it ends; that of the others is a folder."""
 
+WITHOUT_IMAGES = ("csv", "parquet", *SUFFIXES)
+"""The formats that hold no image files, which could be linked."""
+
 LINKS = ("copy", "link", "hardlink")
 """How images get into an export: as copies, as symbolic links, or under a second name."""
 
@@ -76,6 +79,8 @@ def write_export(
     """As `export_run`, with the images that had to be left out."""
     _check("format", format, FORMATS)
     _check("link", link, LINKS)
+    if link != "copy" and format in WITHOUT_IMAGES:
+        raise OptionError(f"link is for formats with images, and {format} has none. Got '{link}'.")
     from flawsort.exports.content import gathered
     from flawsort.exports.output import MARKER, write_left_out, writing_file, writing_folder
 

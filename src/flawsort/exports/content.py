@@ -16,7 +16,7 @@ from flawsort.exports.masks import Cutout, Lattice, lattice
 from flawsort.exports.naming import clean, distinct_titles, safe_paths
 from flawsort.files import digest_of
 from flawsort.images import UnreadableImage, View
-from flawsort.labelling import Group, Labelling, kinds, region_groups
+from flawsort.labelling import Group, Labelling, kinds, region_groups, without_flaw
 from flawsort.raster import upright_size
 from flawsort.records import RemoteFile, SetAside
 from flawsort.regions import mask_cells
@@ -194,9 +194,11 @@ def _picture(content: Content, row: int, file: str) -> Picture:
 def _regions(run: Run, labelling: Labelling) -> list[tuple[Region, ...]]:
     found: list[list[Region]] = [[] for _ in run.table["name"]]
     row_of = {name: row for row, name in enumerate(run.table["name"])}
-    table = run.regions
+    table, settled = run.regions, without_flaw(labelling)
     for place, group in enumerate(region_groups(run, labelling).tolist()):
         row = row_of[table["name"][place]]
+        if settled[row]:
+            continue
         own = int(labelling.labels[row])
         said = labelling.several.get(row)
         if said is not None and group not in (own, *said):

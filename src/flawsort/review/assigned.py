@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flawsort.errors import FlawsortError, InputError, RunError
 from flawsort.keeping import ASSIGNED, Kept, kept_names, open_kept
-from flawsort.labelling import Labelling
+from flawsort.labelling import Labelling, current_groups
 from flawsort.review.bodies import AssignedBody, AssignedEntryBody, CountsBody, RiseBody
 from flawsort.runs import Run
 from flawsort.trends import chart_svg, counts, rises
@@ -78,16 +76,6 @@ def assigned_thumb(folder: Path, name: str, row: int) -> bytes:
     if row >= len(thumbnails) or not thumbnails[row]:
         raise InputError(f"There is no picture of row {row}.")
     return thumbnails[row]
-
-
-def current_groups(clusters: Sequence[int], run: Run, labelling: Labelling) -> NDArray[np.int64]:
-    """(n,): the group where most images of each cluster of the run are now; -1 stays so."""
-    own = np.array(run.table["cluster"], np.int64)
-    moved: dict[int, int] = {UNSEEN: UNSEEN}
-    for cluster in np.unique(own).tolist():
-        ids, sizes = np.unique(labelling.labels[own == cluster], return_counts=True)
-        moved[cluster] = int(ids[sizes.argmax()])
-    return np.array([moved.get(cluster, UNSEEN) for cluster in clusters], np.int64)
 
 
 def _batch(folder: Path, name: str) -> Kept:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from flawsort.errors import InputError
-from flawsort.exports import FORMATS, SUFFIXES, export_run
+from flawsort.exports import FORMATS, SUFFIXES, WITHOUT_IMAGES, export_run
 from flawsort.labelling import Labelling
 from flawsort.runs import Run
 
@@ -29,17 +29,21 @@ def export_zip(run: Run, labelling: Labelling, format: str) -> Iterator[bytes]:
     place = Path(tempfile.mkdtemp(prefix="flawsort-export-"))
     try:
         # Nothing is copied only to be packed. Elsewhere links are not for everybody.
-        link = "link" if os.name == "posix" else "copy"
+        linked = os.name == "posix" and format not in WITHOUT_IMAGES
+        link = "link" if linked else "copy"
         output = place / f"{format}{SUFFIXES.get(format, '')}"
         files = export_run(run, labelling, format, output, link=link)
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
         raise
-    return _pieces(place, files)
+    pieces = _pieces(place, files)
+    next(pieces)  # begun, it cleans up even if nobody asks for the rest
+    return pieces
 
 
 def _pieces(place: Path, files: Sequence[Path]) -> Iterator[bytes]:
     try:
+        yield b""
         yield from zip_pieces(place, files)
     finally:
         shutil.rmtree(place, ignore_errors=True)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from flawsort.errors import OptionError, RunError
+from flawsort.runs import EDITS
 
-FILE = "edits.sqlite"
+FILE = EDITS
 FORMAT_VERSION = 1
 # Tells a file of edits from any other database: "flsr".
 APPLICATION_ID = 0x666C7372

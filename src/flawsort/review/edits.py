@@ -36,7 +36,7 @@ from flawsort.review.payloads import (
     target_of,
 )
 
-UNDO, REDO = "undo", "redo"
+UNDO, REDO, CARRY = "undo", "redo", "carry"
 # So many are looked for one by one, and not by sorting the labels of all images.
 _FEW_GROUPS = 20
 Several: TypeAlias = Mapping[int, tuple[int, ...]]
@@ -101,7 +101,7 @@ def spend(edit: Edit, before: Labelling, spent: Spent) -> Spent:
     """The labels spent after an edit that applies to `before`. One for each group and each image,
     however often."""
     given = edit.payload
-    if edit.kind == "carry":
+    if edit.kind == CARRY:
         images = np.zeros(len(before.labels), bool)
         return Spent(frozenset(), images, spent.total + given.get("spent", 0))
     group, images = None, spent.images

@@ -39,7 +39,7 @@ from flawsort.review.editfile import (
     read_only,
     transaction,
 )
-from flawsort.review.edits import REDO, UNDO, History, Spent, apply, replay, spend
+from flawsort.review.edits import CARRY, REDO, UNDO, History, Spent, apply, replay, spend
 from flawsort.review.payloads import Edit, Payload, checked_text
 from flawsort.review.sentences import describe
 from flawsort.runs import Run, open_run
@@ -368,7 +368,9 @@ class _Track:
     def state(self, version: int) -> State:
         history = self._history
         labelling, spent = self._states[len(history.done)]
-        undo = self._sentences[-1] if history.done else None
+        # What a run began with was said of another one: that is not undone by one key too many.
+        begun = len(history.done) == 1 and history.done[0].kind == CARRY
+        undo = self._sentences[-1] if history.done and not begun else None
         redo = describe(history.undone[-1], labelling) if history.undone else None
         return State(version, labelling, undo, redo, spent.total)
 
