@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,16 @@ import pytest
 
 from bags import flawed_patches
 from flawsort import AnomalyClusterer, Bags, storing
-from flawsort.labelling import ROLES, Group, Labelling, first_labelling, kinds, region_groups
+from flawsort.labelling import (
+    COLOURS,
+    ROLES,
+    SHAPES,
+    Group,
+    Labelling,
+    first_labelling,
+    kinds,
+    region_groups,
+)
 from flawsort.runs import Run
 from test_report import make_run
 
@@ -93,6 +104,17 @@ def test_titles() -> None:
     titles = [Group(7, role=role).title for role in ROLES]
     assert titles == ["Group 7", "Normal", "Unsure"]
     assert [Group(7, "dents", role).title for role in ROLES] == ["dents"] * 3
+
+
+def test_marks_are_the_same_wherever_groups_are_shown() -> None:
+    assert [Group(number).colour for number in (0, 8, 15)] == [COLOURS[0], COLOURS[0], COLOURS[7]]
+    assert [Group(number).shape for number in (0, 7, 13)] == [SHAPES[0], SHAPES[0], SHAPES[6]]
+    for name in ("report/pictures.js", "review/static/marks.js"):
+        script = files("flawsort").joinpath(*name.split("/")).read_text("utf-8")
+        for values in (COLOURS, SHAPES):
+            places = [script.index(f'"{value}"') for value in values]
+            assert places == sorted(places)
+        assert len(re.findall(r'"#[0-9a-f]{6}"', script)) >= len(COLOURS)
 
 
 def test_members_and_roles() -> None:

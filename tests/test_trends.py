@@ -16,6 +16,7 @@ from scipy.stats import fisher_exact
 import flawsort
 from flawsort import trends
 from flawsort.errors import InputError, OptionError
+from flawsort.labelling import COLOURS
 from flawsort.records import RemoteFile
 from flawsort.trends import Counts, Rise, chart_svg, counts, periods, rises
 
@@ -278,7 +279,7 @@ def test_the_chart_shows_every_count() -> None:
             assert float(one.get("y", "")) + float(one.get("height", "")) == pytest.approx(
                 104, abs=0.02
             )
-            assert one.get("fill") == trends.PALETTE[column]
+            assert one.get("fill") == COLOURS[column]
         places = [float(one.get("x", "")) + float(one.get("width", "")) / 2 for one in found]
         middles = 42 + (np.flatnonzero(values) + 0.5) * 320 / 3
         np.testing.assert_allclose(places, middles, atol=0.02)
@@ -338,7 +339,7 @@ def test_images_of_no_group_and_no_images_at_all() -> None:
     first, second = chart.findall(f"{SVG}g")
     assert texts(first) == ["New kind", "1", "a"]
     assert bars(first)[0].get("fill") == trends.NO_GROUP
-    assert bars(second)[0].get("fill") == trends.PALETTE[0]  # after eight groups
+    assert bars(second)[0].get("fill") == COLOURS[0]  # after eight groups
     assert texts(ElementTree.fromstring(chart_svg(counts(np.array([], int), []), {}))) == [
         "No images"
     ]
@@ -358,4 +359,4 @@ def test_the_colours_are_the_reports() -> None:
     script = Path(flawsort.__file__).parent / "report" / "pictures.js"
     line = re.search(r"const PALETTE = \[(.*?)\]", script.read_text("utf-8"))
     assert line is not None
-    assert tuple(re.findall(r"#[0-9a-f]{6}", line[1])) == trends.PALETTE
+    assert tuple(re.findall(r"#[0-9a-f]{6}", line[1])) == COLOURS

@@ -16,6 +16,20 @@ from flawsort.runs import Run
 
 Role: TypeAlias = Literal["flaw", "normal", "unsure"]
 ROLES: tuple[Role, ...] = ("flaw", "normal", "unsure")
+# Eight colours told apart by people with any colour vision, times seven shapes, as SVG draws them:
+# those of report/pictures.js and review/static/marks.js.
+COLOURS = (
+    "#0072b2", "#e08214", "#009e73", "#c65c9c", "#56b4e9", "#b2400b", "#9a8c00", "#7b6bb5",
+)  # fmt: skip
+SHAPES = (
+    "M1 0A1 1 0 1 1 -1 0A1 1 0 1 1 1 0Z",
+    "M-.9 -.9H.9V.9H-.9Z",
+    "M0 -1.15L1.1 .85H-1.1Z",
+    "M0 -1.25L1.1 0L0 1.25L-1.1 0Z",
+    "M-.4 -1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4Z",
+    "M0 1.15L1.1 -.85H-1.1Z",
+    "M-.6 -1H.6L1.2 0L.6 1H-.6L-1.2 0Z",
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,15 @@ class Group:
         if self.name:
             return self.name
         return {"flaw": f"Group {self.id}", "normal": "Normal", "unsure": "Unsure"}[self.role]
+
+    @property
+    def colour(self) -> str:
+        """It goes with the id, wherever the group is shown."""
+        return COLOURS[self.id % len(COLOURS)]
+
+    @property
+    def shape(self) -> str:
+        return SHAPES[self.id % len(SHAPES)]
 
 
 @dataclass(frozen=True)

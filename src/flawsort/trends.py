@@ -18,16 +18,14 @@ from numpy.typing import NDArray
 
 from flawsort.errors import InputError, OptionError
 from flawsort.files import shown
+from flawsort.labelling import Group
 from flawsort.records import Ints, RemoteFile, Source
 
 UNKNOWN = "unknown"
 SPANS = ("day", "week", "month", "folder")
 # A rise is one that chance brings about in one case of a hundred, over all groups together.
 LEVEL = 0.01
-# The report's colours (report/pictures.js), and one for images that are like no group.
-PALETTE = (
-    "#0072b2", "#e08214", "#009e73", "#c65c9c", "#56b4e9", "#b2400b", "#9a8c00", "#7b6bb5",
-)  # fmt: skip
+# Of images that are like no group.
 NO_GROUP = "#7d858c"
 # Of more periods a chart shows the last ones.
 PERIODS_SHOWN = 90
@@ -289,7 +287,7 @@ def _panel(counts: Counts, column: int, title: str, rise: Rise | None) -> list[s
     """The bars of one group, its title above and periods below."""
     left, top, right, bottom = _PLOT
     group = counts.groups[column]
-    colour = PALETTE[group % len(PALETTE)] if group >= 0 else NO_GROUP
+    colour = Group(group).colour if group >= 0 else NO_GROUP
     shown_periods = counts.periods[-PERIODS_SHOWN:]
     values = counts.table[-PERIODS_SHOWN:, column].tolist()
     most = max(1, *values)

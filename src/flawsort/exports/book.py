@@ -27,19 +27,6 @@ from flawsort.regions import Outlines
 # Of a picture that the run has no thumbnail of.
 SIDE = 256
 QUALITY = 85
-# As in the report: eight colours told apart by people with any colour vision, times seven shapes.
-COLOURS = (
-    "#0072b2", "#e08214", "#009e73", "#c65c9c", "#56b4e9", "#b2400b", "#9a8c00", "#7b6bb5",
-)  # fmt: skip
-SHAPES = (
-    "M1 0A1 1 0 1 1 -1 0A1 1 0 1 1 1 0Z",
-    "M-.9 -.9H.9V.9H-.9Z",
-    "M0 -1.15L1.1 .85H-1.1Z",
-    "M0 -1.25L1.1 0L0 1.25L-1.1 0Z",
-    "M-.4 -1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4Z",
-    "M0 1.15L1.1 -.85H-1.1Z",
-    "M-.6 -1H.6L1.2 0L.6 1H-.6L-1.2 0Z",
-)
 _ROLES = {"flaw": "kind of flaw", "unsure": "unsure", "normal": "no flaw"}
 
 
@@ -83,8 +70,7 @@ def render_book(content: Content) -> str:
 def _chapters(content: Content) -> list[dict[str, Any]]:
     """The groups: flaws first, then what is unsure, then what is normal; the largest first."""
     order = _ordered(content)
-    # By id, as the review has them.
-    colours = {group.id: COLOURS[group.id % len(COLOURS)] for group in order}
+    colours = {group.id: group.colour for group in order}
     chosen = choose(content)
     easel = _Easel(content, colours)
     total = len(content.run.table["name"])
@@ -98,7 +84,7 @@ def _chapters(content: Content) -> list[dict[str, Any]]:
                 "title": content.titles[group.id],
                 "role": group.role,
                 "colour": colours[group.id],
-                "shape": SHAPES[group.id % len(SHAPES)],
+                "shape": group.shape,
                 "n": len(rows),
                 "share": len(rows) / total,
                 "confirmed": int(content.labelling.confirmed[rows].sum()),
