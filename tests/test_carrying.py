@@ -14,8 +14,8 @@ from PIL import Image
 
 from flawsort import AnomalyClusterer, OptionError, open_run
 from flawsort.carrying import Earlier
-from flawsort.review.store import FILE, Session, read_labelling
-from flawsort.runs import Run
+from flawsort.review.store import Session, read_labelling
+from flawsort.runs import EDITS, Run
 from plates import Cli, plate
 
 SMALL = ("--image-size", "64", "-q", "--no-cache")
@@ -107,14 +107,14 @@ def test_again_with_more_images(here: Path, cli: Cli) -> None:
 
 
 def test_a_run_with_edits_is_not_overwritten(here: Path, cli: Cli) -> None:
-    before = (here / "run" / FILE).read_bytes()
+    before = (here / "run" / EDITS).read_bytes()
     command = ("cluster", "parts", "-n", "good", "-k", "2", "-o", "run", "--overwrite", *SMALL)
     answer = cli(*command)
     assert answer.code == 2
     assert "holds what people said of its groups" in answer.err
     assert "--labels-from 'run'" in answer.err
     assert cli(*command, "--labels-from", "run3").code == 2  # there is none
-    assert (here / "run" / FILE).read_bytes() == before
+    assert (here / "run" / EDITS).read_bytes() == before
     answer = cli(*command, "--labels-from", "run")
     assert answer.code == 0, answer.err
     assert titles(here / "run")["streak09.png"] == "dents"
@@ -139,7 +139,7 @@ def test_what_is_said_while_a_run_is_made_is_not_lost(
     assert answer.code == 0, answer.err
     assert "meanwhile" in titles(here / "run").values()
     # Somebody begins to edit a run that had no edits when it began to be replaced.
-    (here / "run" / FILE).unlink()
+    (here / "run" / EDITS).unlink()
     answer = cli(*command)
     assert answer.code == 2
     assert "could not be moved to 'run': The run 'run' holds what people said" in answer.err
@@ -150,7 +150,7 @@ def test_what_is_said_while_a_run_is_made_is_not_lost(
 def test_saving_from_python_and_kept_images(here: Path, fitted: AnomalyClusterer, cli: Cli) -> None:
     with pytest.raises(OptionError, match="holds what people said of its groups"):
         fitted.save(here / "run", overwrite=True)
-    (here / "run" / FILE).unlink()
+    (here / "run" / EDITS).unlink()
     (here / "run" / "assigned").mkdir()
     with pytest.raises(OptionError, match="keeps new images in 'assigned'"):
         fitted.save(here / "run", overwrite=True)
@@ -214,7 +214,7 @@ def test_new_images_are_called_as_people_call_them(here: Path, cli: Cli) -> None
 
 
 def test_labels_from_a_run_that_nobody_edited(here: Path, cli: Cli) -> None:
-    (here / "run" / FILE).unlink()
+    (here / "run" / EDITS).unlink()
     answer = cli(
         "cluster", "parts", "-n", "good", "-k", "2", "--labels-from", "run", "-o", "run2", *SMALL
     )

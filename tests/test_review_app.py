@@ -43,8 +43,8 @@ from flawsort.review.library import Library
 from flawsort.review.payloads import Edit
 from flawsort.review.pictures import PictureFiles
 from flawsort.review.serving import _listening, serve
-from flawsort.review.store import FILE, EditStore, read_labelling
-from flawsort.runs import save_run
+from flawsort.review.store import EditStore, read_labelling
+from flawsort.runs import EDITS, save_run
 from plates import MAIN, start
 from review_client import Client, Reply, RunClient, check_state, closing_libraries, copied
 
@@ -301,7 +301,7 @@ class TestEdits:
     def test_the_author_is_kept(self, client: RunClient, folder: Path) -> None:
         body = {"version": 0, "kind": "cut", "payload": {"k": 3}, "author": "Ann É"}
         assert client.post("/r/run/api/edits", body).status == 200
-        with EditStore(folder / FILE) as store:
+        with EditStore(folder / EDITS) as store:
             assert [entry.author for entry in store.log()] == ["Ann É"]
 
     def test_a_run_that_cannot_be_written(
@@ -750,8 +750,8 @@ class TestLibrary:
         one.run, two.run = "one", "two"
         one.edit("name", group=0, name="dents")
         assert (one.state()["version"], two.state()["version"]) == (1, 0)
-        assert (runs / "one" / FILE).exists()
-        assert not (runs / "two" / FILE).exists()
+        assert (runs / "one" / EDITS).exists()
+        assert not (runs / "two" / EDITS).exists()
 
     def test_the_only_run_is_gone_to(self, looker: RunClient) -> None:
         reply = looker.get("/")
@@ -785,8 +785,8 @@ class TestLibrary:
         with EditStore(backup) as store:
             store.append(Edit("name", {"group": 0, "name": "from a backup"}), 0)
         for suffix in ("", "-wal", "-shm"):
-            (folder / f"{FILE}{suffix}").unlink(missing_ok=True)
-        shutil.copy(backup, folder / FILE)
+            (folder / f"{EDITS}{suffix}").unlink(missing_ok=True)
+        shutil.copy(backup, folder / EDITS)
         assert group_of(client.state(), 0)["name"] == "from a backup"
 
     def test_a_run_that_goes_away(self, client: RunClient, folder: Path) -> None:
@@ -797,7 +797,7 @@ class TestLibrary:
             assert (reply.status, reply.detail) == (404, "The run 'run' is not there any more.")
         assert client.get("/r/run/").status == 404
 
-    @pytest.mark.parametrize("name", ["scores.npy", "images.parquet", FILE])
+    @pytest.mark.parametrize("name", ["scores.npy", "images.parquet", EDITS])
     def test_damage_that_only_opening_shows(self, runs: Path, name: str) -> None:
         (runs / "two" / name).write_bytes(b"damaged, and long enough to be looked at" * 9)
         client = Client(make_app([runs]))

@@ -32,14 +32,13 @@ from flawsort.review.edits import effective, replay
 from flawsort.review.payloads import Edit
 from flawsort.review.sentences import describe
 from flawsort.review.store import (
-    FILE,
     Conflict,
     EditStore,
     Entry,
     Session,
     read_labelling,
 )
-from flawsort.runs import Run, save_run
+from flawsort.runs import EDITS, Run, save_run
 from flawsort.storing import make_run
 from plates import contents, run_code, start
 
@@ -129,7 +128,7 @@ def folder(original: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / FILE
+    return tmp_path / EDITS
 
 
 def accept(*rows: int) -> Edit:
@@ -208,7 +207,7 @@ def test_it_goes_on_after_it_was_closed(path: Path) -> None:
     assert store.version() == 2
     store.close()
     assert not any(name.startswith(str(path)) for name in open_files())
-    assert [file.name for file in path.parent.iterdir()] == [FILE]  # the log beside it is gone
+    assert [file.name for file in path.parent.iterdir()] == [EDITS]  # the log beside it is gone
 
 
 def test_it_is_written_through(path: Path) -> None:
@@ -430,7 +429,7 @@ def test_no_database(path: Path) -> None:
     before = path.read_bytes()
     text = (
         rf"The edits in '{re.escape(str(path))}' are damaged \(file is not a database\)\. Put a "
-        rf"backup in place of the file, or move it away, with {FILE}-wal and {FILE}-shm"
+        rf"backup in place of the file, or move it away, with {EDITS}-wal and {EDITS}-shm"
     )
     with pytest.raises(RunError, match=text):
         EditStore(path)
@@ -490,7 +489,7 @@ def test_a_folder_in_its_place(path: Path) -> None:
 
 def test_an_edit_that_does_not_fit(folder: Path) -> None:
     session = Session(folder)
-    with EditStore(folder / FILE) as store:
+    with EditStore(folder / EDITS) as store:
         store.append(Edit("accept", {"group": 77}), 0)
     text = r"are damaged \(an edit does not fit: group: there is no group 77\."
     for _ in range(2):  # and not once only
@@ -501,7 +500,7 @@ def test_an_edit_that_does_not_fit(folder: Path) -> None:
     session.close()
     with pytest.raises(RunError, match=text):
         Session(folder)
-    assert not any(FILE in name for name in open_files())
+    assert not any(EDITS in name for name in open_files())
 
 
 # ---- folders that cannot be written ----
@@ -553,35 +552,35 @@ def check_read_only(path: Path, count: int) -> None:
 class TestReadOnly:
     def test_without_edits(self, public: Path) -> None:
         lock(public)
-        check_read_only(public / FILE, 0)
+        check_read_only(public / EDITS, 0)
 
     def test_with_edits(self, public: Path) -> None:
-        fill(public / FILE, 5)
+        fill(public / EDITS, 5)
         lock(public)
-        check_read_only(public / FILE, 5)
+        check_read_only(public / EDITS, 5)
 
     def test_an_empty_file(self, public: Path) -> None:
-        (public / FILE).touch()
+        (public / EDITS).touch()
         lock(public)
-        check_read_only(public / FILE, 0)
+        check_read_only(public / EDITS, 0)
 
     @pytest.mark.parametrize("beside", ["-wal", "-shm"])
     def test_with_what_a_killed_process_left(self, public: Path, beside: str) -> None:
         """The edits are in the write-ahead log alone. -wal: without the -shm; -shm: with it."""
         with tempfile.TemporaryDirectory() as elsewhere:
-            store = EditStore(Path(elsewhere) / FILE)
+            store = EditStore(Path(elsewhere) / EDITS)
             for number in range(5):
                 store.append(accept(number), number)
             for suffix in {"", "-wal", beside}:
-                shutil.copyfile(f"{elsewhere}/{FILE}{suffix}", f"{public / FILE}{suffix}")
+                shutil.copyfile(f"{elsewhere}/{EDITS}{suffix}", f"{public / EDITS}{suffix}")
             store.close()
         lock(public)
         before = {path.name for path in public.iterdir()}
-        check_read_only(public / FILE, 5)
+        check_read_only(public / EDITS, 5)
         assert {path.name for path in public.iterdir()} == before
 
     def test_what_another_writes_is_seen(self, public: Path) -> None:
-        writer = EditStore(public / FILE)
+        writer = EditStore(public / EDITS)
         writer.append(accept(0), 0)
         public.chmod(0o755)
         for path in public.iterdir():
@@ -589,7 +588,7 @@ class TestReadOnly:
         if os.geteuid() != 0:
             pytest.skip("needs a second user")
         with as_anybody():
-            reader = EditStore(public / FILE)
+            reader = EditStore(public / EDITS)
             assert reader.version() == 1
         writer.append(accept(1), 1)
         with as_anybody():
@@ -612,17 +611,17 @@ class TestReadOnly:
             assert read_labelling(public).groups[0].name == "dents"
 
     def test_a_damaged_file(self, public: Path) -> None:
-        (public / FILE).write_bytes(os.urandom(5000))
+        (public / EDITS).write_bytes(os.urandom(5000))
         lock(public)
         with as_anybody(), pytest.raises(RunError, match="are damaged"):
-            EditStore(public / FILE)
+            EditStore(public / EDITS)
 
     def test_a_file_that_cannot_be_read(self, public: Path) -> None:
-        fill(public / FILE, 1)
+        fill(public / EDITS, 1)
         lock(public)
-        (public / FILE).chmod(0o000)
+        (public / EDITS).chmod(0o000)
         with as_anybody(), pytest.raises(RunError, match="cannot be read"):
-            EditStore(public / FILE)
+            EditStore(public / EDITS)
 
 
 # ---- sessions ----
@@ -675,7 +674,7 @@ def test_edit_undo_redo(folder: Path) -> None:
     assert session.can_redo is None
     with pytest.raises(OptionError, match=r"There is nothing to redo\."):
         session.redo(8)
-    with EditStore(folder / FILE) as store:
+    with EditStore(folder / EDITS) as store:
         kinds = [entry.edit.kind for entry in store.log()]
         authors = [entry.author for entry in store.log()]
     assert kinds == ["name", "move", "undo", "undo", "redo", "redo", "undo", "cut"]
@@ -704,7 +703,7 @@ def test_nonsense_is_not_saved(folder: Path) -> None:
     with pytest.raises(OptionError, match="author must"):
         session.edit("accept", {"images": [1]}, 1, "\0")
     assert session.refresh() is state
-    assert EditStore(folder / FILE).version() == 1
+    assert EditStore(folder / EDITS).version() == 1
 
 
 def test_two_sessions_do_not_overwrite_each_other(folder: Path) -> None:
@@ -730,7 +729,7 @@ def test_two_sessions_do_not_overwrite_each_other(folder: Path) -> None:
 def test_one_that_comes_between_the_look_and_the_edit(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session, other = Session(folder), EditStore(folder / FILE)
+    session, other = Session(folder), EditStore(folder / EDITS)
     append = EditStore.append
 
     def late(self: EditStore, edit: Edit, version: int, author: str = "") -> int:
@@ -770,7 +769,7 @@ def test_a_server_that_is_killed(folder: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     assert told == "2\n"
-    assert (folder / f"{FILE}-wal").stat().st_size > 0
+    assert (folder / f"{EDITS}-wal").stat().st_size > 0
     with Session(folder) as session:
         assert session.version == 2
         assert session.labelling.groups[0].name == "dents"
@@ -841,7 +840,7 @@ def naive_spent(edits: list[Edit]) -> int:
 
 
 def test_a_long_session_keeps_few_states(folder: Path, run: Run) -> None:
-    fill_at_once(folder / FILE, [accept(number % N) for number in range(1000)])
+    fill_at_once(folder / EDITS, [accept(number % N) for number in range(1000)])
     session = Session(folder, run)
     assert session.version == 1000
     assert len(session._track._states) <= 64 + 1000 // 64 + 1
@@ -876,7 +875,7 @@ def test_sentences_go_with_their_edits(
 def test_what_is_undone_again_is_not_worked_out(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with EditStore(folder / FILE) as store:
+    with EditStore(folder / EDITS) as store:
         for edit in (accept(0), accept(1), Edit("undo"), accept(2), Edit("undo"), Edit("undo")):
             store.append(edit, store.version())
     made = []
@@ -892,7 +891,7 @@ def test_what_is_undone_again_is_not_worked_out(
     session.redo(6)
     assert made == [accept(0)]
     made.clear()
-    with EditStore(folder / FILE) as store:
+    with EditStore(folder / EDITS) as store:
         store.append(accept(7), 7)
     session.refresh()
     assert made == [accept(7)]  # and nothing that it knew
@@ -931,7 +930,7 @@ def test_read_labelling(folder: Path, run: Run) -> None:
     assert same(found, session.labelling)
     assert found.groups[2].name == "cracks"
     assert sorted(open_files()) == sorted(before)
-    assert not (folder / f"{FILE}-wal").exists()
+    assert not (folder / f"{EDITS}-wal").exists()
     shutil.rmtree(folder)
     with pytest.raises(RunError, match="No run folder at"):
         read_labelling(folder)
@@ -949,27 +948,27 @@ def test_a_run_that_was_replaced(folder: Path, run: Run, edited: bool) -> None:
         session.edit("accept", {"images": [1]}, session.version)
     with pytest.raises(RunError, match="was removed or replaced"):
         session.refresh()
-    assert not (folder / FILE).exists()
+    assert not (folder / EDITS).exists()
     session.close()
     assert Session(folder).version == 0
 
 
 @pytest.mark.parametrize("edited", [False, True])
 def test_nothing_is_added_to_a_run_that_was_replaced(folder: Path, run: Run, edited: bool) -> None:
-    store = EditStore(folder / FILE)
+    store = EditStore(folder / EDITS)
     if edited:
         store.append(accept(0), 0)
     save_run(run, folder, overwrite=True, carried=True)
     with pytest.raises(RunError, match="was removed or replaced"):
         store.append(accept(1), int(edited))
-    assert not (folder / FILE).exists()
+    assert not (folder / EDITS).exists()
     store.close()
 
 
 def test_a_file_that_was_removed(folder: Path) -> None:
     session = Session(folder)
     session.edit("accept", {"images": [0]}, 0)
-    (folder / FILE).unlink()
+    (folder / EDITS).unlink()
     with pytest.raises(
         RunError, match=r"was removed or replaced since it was opened\. Open it again"
     ):

@@ -13,8 +13,8 @@ from flawsort.constraints import carry_over
 from flawsort.labelling import Labelling
 from flawsort.review.edits import CARRY
 from flawsort.review.payloads import Edit
-from flawsort.review.store import FILE, EditStore, Session
-from flawsort.runs import Run
+from flawsort.review.store import EditStore, Session
+from flawsort.runs import EDITS, Run
 
 
 @dataclass(frozen=True)
@@ -91,5 +91,5 @@ class Earlier:
         """Begin the edits of another run, in whose folder they are put, with what is carried: also
         what was said since this was read."""
         now = Earlier.of(self.folder)
-        with EditStore(folder / FILE) as store:
+        with EditStore(folder / EDITS) as store:
             store.append(now.carried(run), 0, "flawsort")

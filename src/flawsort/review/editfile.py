@@ -15,7 +15,6 @@ from typing import Any
 from flawsort.errors import OptionError, RunError
 from flawsort.runs import EDITS
 
-FILE = EDITS
 FORMAT_VERSION = 1
 # Tells a file of edits from any other database: "flsr".
 APPLICATION_ID = 0x666C7372
@@ -108,7 +107,7 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
             connection = stack.enter_context(contextlib.closing(_opened(path)))
             _check(connection, path)
         except sqlite3.OperationalError:
-            copied = Path(stack.enter_context(tempfile.TemporaryDirectory())) / FILE
+            copied = Path(stack.enter_context(tempfile.TemporaryDirectory())) / EDITS
             for suffix in ("", "-wal"):
                 with contextlib.suppress(FileNotFoundError):
                     shutil.copyfile(f"{path}{suffix}", f"{copied}{suffix}")
@@ -167,7 +166,7 @@ def explained(path: Path) -> Iterator[None]:
 def damaged(path: Path, why: str) -> RunError:
     return RunError(
         f"The edits in '{path}' are damaged ({why}). Put a backup in place of the file, or move it "
-        f"away, with {FILE}-wal and {FILE}-shm, to begin with the groups as they were clustered."
+        f"away, with {EDITS}-wal and {EDITS}-shm, to begin with the groups as they were clustered."
     )
 
 

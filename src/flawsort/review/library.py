@@ -22,8 +22,8 @@ from flawsort.review.answers import (
 )
 from flawsort.review.edits import effective
 from flawsort.review.pictures import Pictures
-from flawsort.review.store import FILE, EditStore, Session, State
-from flawsort.runs import MANIFEST, Run, read_manifest
+from flawsort.review.store import EditStore, Session, State
+from flawsort.runs import EDITS, MANIFEST, Run, read_manifest
 
 # A run of 20,000 images takes about 250 MB.
 MOST_OPEN = 4
@@ -94,7 +94,7 @@ class OpenRun:
         with self._lock:
             found = self._answered
             if found is None or found[0] is not state:
-                with EditStore(self.folder / FILE) as store:
+                with EditStore(self.folder / EDITS) as store:
                     log = [entry.edit for entry in store.log() if entry.seq <= state.version]
                 found = self._answered = state, answered_rows(effective(log))
             return found[1]

@@ -13,11 +13,12 @@ import os
 import reprlib
 import sqlite3
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 import numpy as np
 
@@ -25,9 +26,6 @@ from flawsort.errors import OptionError, RunError
 from flawsort.labelling import Labelling, first_labelling
 from flawsort.records import Floats
 from flawsort.review import editfile
-from flawsort.review.editfile import (
-    FILE as FILE,
-)
 from flawsort.review.editfile import (
     as_json,
     damaged,
@@ -42,7 +40,7 @@ from flawsort.review.editfile import (
 from flawsort.review.edits import CARRY, REDO, UNDO, History, Spent, apply, replay, spend
 from flawsort.review.payloads import Edit, Payload, checked_text
 from flawsort.review.sentences import describe
-from flawsort.runs import Run, open_run
+from flawsort.runs import EDITS, Run, open_run
 
 # A session keeps its last so many states, and of older ones every so-manieth: an undo takes at most
 # so many edits again, and thousands of edits do not take thousands of times the memory.
@@ -71,7 +69,20 @@ class Entry:
     edit: Edit
 
 
-class EditStore:
+class _Closed(ABC):
+    """Lets go of its file at the end of a with statement."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.close()
+
+
+class EditStore(_Closed):
     """The log of a run's edits. path: the file, which is made when the first edit comes.
 
     May be used by several threads, and the file by several processes at once. Where the file or
@@ -86,17 +97,6 @@ class EditStore:
         self._folder = inode_of(self._path.parent)
         with self._reading():  # say at once what is wrong with it
             pass
-
-    def __enter__(self) -> EditStore:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def writable(self) -> bool:
@@ -212,7 +212,7 @@ class State:
     spent: int
 
 
-class Session:
+class Session(_Closed):
     """A run with its edits: the groups as they stand. For several threads at once.
 
     folder: of the run. run: what open_run gave, where it is open already.
@@ -221,7 +221,7 @@ class Session:
     def __init__(self, folder: str | Path, run: Run | None = None) -> None:
         self.folder = Path(folder)
         self.run = open_run(self.folder) if run is None else run
-        self._store = EditStore(self.folder / FILE)
+        self._store = EditStore(self.folder / EDITS)
         self._lock = threading.RLock()
         self._track = _Track(first_labelling(self.run), np.asarray(self.run.linkage))
         self._now = self._track.state(0)
@@ -230,17 +230,6 @@ class Session:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def state(self) -> State:
@@ -286,7 +275,7 @@ class Session:
                 except OptionError as error:
                     self._track.clear()  # the next refresh begins anew
                     self._now = self._track.state(0)
-                    raise damaged(self.folder / FILE, f"an edit does not fit: {error}") from error
+                    raise damaged(self.folder / EDITS, f"an edit does not fit: {error}") from error
                 self._now = self._track.state(entries[-1].seq)
             return self._now
 
@@ -333,7 +322,7 @@ def read_labelling(folder: Path, run: Run | None = None) -> Labelling:
     """The groups of a run as people left them; as the clustering left them where nobody has edited
     them. run: what open_run gave, where it is open already."""
     run = open_run(folder) if run is None else run
-    path = Path(folder) / FILE
+    path = Path(folder) / EDITS
     with EditStore(path) as store:
         log = [entry.edit for entry in store.log()]
     try:
