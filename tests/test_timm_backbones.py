@@ -485,5 +485,5 @@ def test_a_gpu_is_taken_where_there_is_one(
 ) -> None:
     for available, kind in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
-        assert timm_module._place(None).type == kind
-    assert timm_module._place("cpu").type == "cpu"
+        assert timm_module.choose_device(None).type == kind
+    assert timm_module.choose_device("cpu").type == "cpu"

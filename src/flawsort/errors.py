@@ -28,3 +28,8 @@ class BackboneError(FlawsortError):
 
 class RunError(FlawsortError):
     """A run folder that is damaged, of another format, or not a run at all."""
+
+
+def first_line(error: Exception) -> str:
+    """What an error of somebody else's says, short enough for a line of ours."""
+    return str(error).strip().partition("\n")[0][:300] or type(error).__name__

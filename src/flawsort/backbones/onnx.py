@@ -11,7 +11,7 @@ import numpy as np
 
 from flawsort.backbones.catalogue import Entry, entry_path
 from flawsort.backbones.protocol import BackboneInfo
-from flawsort.errors import BackboneError
+from flawsort.errors import BackboneError, first_line
 from flawsort.records import Floats
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class OnnxBackbone:
         except Exception as error:
             raise BackboneError(
                 f"Backbone '{self.info.name}' failed on a batch of shape {pixels.shape}: "
-                f"{_first_line(error)}"
+                f"{first_line(error)}"
             ) from error
         maps = [out for out in outputs if isinstance(out, np.ndarray) and out.ndim == 4]
         if not maps:
@@ -129,7 +129,7 @@ def _open_session(content: bytes, name: str) -> onnxruntime.InferenceSession:
         )
     except Exception as error:
         raise BackboneError(
-            f"Backbone '{name}' is not an ONNX file that onnxruntime can load: {_first_line(error)}"
+            f"Backbone '{name}' is not an ONNX file that onnxruntime can load: {first_line(error)}"
         ) from error
 
 
@@ -169,7 +169,3 @@ def _read(path: Path) -> bytes:
         raise BackboneError(
             f"Cannot read the backbone file '{path}': {error.strerror or error}."
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

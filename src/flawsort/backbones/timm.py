@@ -14,7 +14,8 @@ import numpy as np
 
 from flawsort.backbones.networks import NETWORKS, Network, find_network
 from flawsort.backbones.protocol import BackboneInfo
-from flawsort.errors import BackboneError, OptionError
+from flawsort.backbones.weightfiles import counts, fit_weights, read_weights
+from flawsort.errors import BackboneError, OptionError, first_line
 from flawsort.records import Floats
 
 if TYPE_CHECKING:
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
 Model = Any
 
 LARGEST_INPUT = 2048
-WEIGHTS_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
-# Where checkpoints of training keep the network's own state.
-WRAPPERS = ("state_dict", "model")
-# What no feature map needs, by the start or the end of its name: the classifier on top, and how
-# many batches a norm saw in training.
-HEADS = ("head.", "head_dist.", "fc.", "classifier.", "pre_logits.")
-COUNTS = "num_batches_tracked"
 
 
 class TimmBackbone:
@@ -76,7 +70,7 @@ class TimmBackbone:
             raise BackboneError(f"The network must be one of {known}. Got '{name}'.")
         side = _side(name, network, image_size)
         _need_torch(name, network)
-        place = _place(device)
+        place = choose_device(device)
         licence = network.licence
         if _random_seed is not None:
             model = _with_random_weights(network, _random_seed)
@@ -108,7 +102,7 @@ class TimmBackbone:
         except Exception as error:
             raise BackboneError(
                 f"Backbone '{self.info.name}' failed on a batch of shape {np.shape(pixels)}: "
-                f"{_first_line(error)}"
+                f"{first_line(error)}"
             ) from error
         return maps
 
@@ -146,7 +140,7 @@ def _need_torch(name: str, network: Network) -> None:
         import torch  # noqa: F401
     except ImportError as error:
         raise BackboneError(
-            f"Backbone '{name}' runs in torch, which cannot be loaded here ({_first_line(error)}). "
+            f"Backbone '{name}' runs in torch, which cannot be loaded here ({first_line(error)}). "
             f'Install it with pip install "flawsort[torch]".'
         ) from error
     if not timm.is_model_pretrained(network.model):
@@ -156,7 +150,8 @@ def _need_torch(name: str, network: Network) -> None:
         )
 
 
-def _place(device: str | None) -> torch.device:
+def choose_device(device: str | None) -> torch.device:
+    """ "cpu", "cuda" or "cuda:N" as torch has it; for None a GPU if there is one."""
     import torch
 
     if device is None:
@@ -191,7 +186,7 @@ def _from_the_hub(name: str, network: Network) -> Model:
         return _build(network, pretrained=True)
     except Exception as error:
         raise BackboneError(
-            f"The weights of '{name}' could not be downloaded ({_first_line(error)}); load it once "
+            f"The weights of '{name}' could not be downloaded ({first_line(error)}); load it once "
             f"where there is a network, or fetch the weights from {_hub_page(network)} and pass "
             f"the file (--backbone-weights FILE, or --weights FILE of flawsort paper)."
         ) from error
@@ -205,7 +200,7 @@ def _hub_page(network: Network) -> str:
 
 
 def _from_file(name: str, network: Network, path: Path) -> Model:
-    state = _read_state(path)
+    state = read_weights(path)
     model = _build(network, pretrained=False)
     # timm keeps a filter beside each network that others trained, which renames their keys.
     rename = getattr(importlib.import_module(type(model).__module__), "checkpoint_filter_fn", None)
@@ -213,67 +208,8 @@ def _from_file(name: str, network: Network, path: Path) -> Model:
         # It trips over the weights of other networks, whose keys are then named as they are.
         with suppress(Exception):
             state = rename(state, model)
-    wanted = {key: value for key, value in model.state_dict().items() if _counts(key)}
-    given = {key: value for key, value in state.items() if _counts(key)}
-    reshaped = [key for key in wanted if key in given and given[key].shape != wanted[key].shape]
-    differences = {
-        "missing": [key for key in wanted if key not in given],
-        "unexpected": [key for key in given if key not in wanted],
-        "of another shape": reshaped,
-    }
-    if any(differences.values()):
-        told = "; ".join(f"{what}: {_first_three(k)}" for what, k in differences.items() if k)
-        raise BackboneError(
-            f"The weights in '{path}' do not fit '{name}' ({network.model}). Keys {told}."
-        )
-    model.load_state_dict(given, strict=False)
+    fit_weights(model, state, path, f"'{name}' ({network.model})")
     return model
-
-
-def _read_state(path: Path) -> dict[str, torch.Tensor]:
-    """Name -> tensor, out of a file of which nothing is run."""
-    import torch
-    from safetensors.torch import load_file
-    from timm.models import clean_state_dict
-
-    suffix = path.suffix.lower()
-    if suffix not in WEIGHTS_SUFFIXES:
-        accepted = ", ".join(WEIGHTS_SUFFIXES)
-        raise OptionError(f"weights must be a file that ends in {accepted}. Got '{path}'.")
-    try:
-        with path.open("rb"):  # what is wrong with the path itself, in the system's words
-            pass
-        found: Any = (
-            load_file(path)
-            if suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
-    except OSError as error:
-        raise BackboneError(
-            f"Cannot read the weights file '{path}': {error.strerror or error}."
-        ) from error
-    except Exception as error:  # their words are about code that could be run
-        raise BackboneError(_no_weights(path)) from error
-    for wrapper in WRAPPERS:
-        if isinstance(found, dict) and isinstance(found.get(wrapper), dict):
-            found = found[wrapper]
-    cleaned: dict[str, Any] = clean_state_dict(found) if isinstance(found, dict) else {}
-    tensors = {key: value for key, value in cleaned.items() if isinstance(value, torch.Tensor)}
-    if not tensors:
-        raise BackboneError(_no_weights(path))
-    return tensors
-
-
-def _no_weights(path: Path) -> str:
-    return (
-        f"'{path}' is not a file of weights: it must hold tensors by name, as safetensors or "
-        f"torch.save(model.state_dict(), FILE) write them."
-    )
-
-
-def _counts(key: str) -> bool:
-    """Whether a feature map depends on it."""
-    return not key.startswith(HEADS) and not key.endswith(COUNTS)
 
 
 def _digest(name: str, network: Network, model: Model) -> str:
@@ -282,7 +218,7 @@ def _digest(name: str, network: Network, model: Model) -> str:
     described = (name, network.model, network.taps, network.kernel, *_mean_and_std(model))
     digest = hashlib.sha256(repr(described).encode())
     for key, value in sorted(model.state_dict().items()):
-        if _counts(key):
+        if counts(key):
             array = np.ascontiguousarray(value.numpy())
             digest.update(f"{key} {array.dtype} {array.shape}".encode())
             digest.update(array.data)
@@ -292,12 +228,3 @@ def _digest(name: str, network: Network, model: Model) -> str:
 def _mean_and_std(model: Model) -> tuple[tuple[float, ...], tuple[float, ...]]:
     config = model.pretrained_cfg
     return tuple(config["mean"]), tuple(config["std"])
-
-
-def _first_three(keys: list[str]) -> str:
-    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-    return ", ".join(keys[:3]) + more
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:300] or type(error).__name__

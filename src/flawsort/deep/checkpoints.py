@@ -1,0 +1,62 @@
+"""What training has come to, in one .safetensors file: tensors and a line of JSON, nothing to run.
+
+Written whole or not at all after every epoch that is to be kept, so that training goes on from
+there and ends where it would have ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+# Bump when what is stored changes its meaning.
+FORMAT = 1
+_KEY = "flawsort"
+
+
+def save(path: Path, said: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    """said: whatever JSON can hold."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # Copies: parts of one tensor, or one under two names, cannot be written.
+    plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    save_file(plain, temporary, metadata={_KEY: json.dumps({"format": FORMAT, **said})})
+    temporary.replace(path)
+
+
+def load(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
+    """What was said and the tensors; None where there is no such file or it is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            said = json.loads((file.metadata() or {}).get(_KEY, "null"))
+            if not isinstance(said, dict) or said.get("format") != FORMAT:
+                return None
+            return said, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, ValueError, SafetensorError):
+        return None
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """Its memory by name; the learning rates and the like are those it was made with."""
+    return {
+        f"{number}.{name}": value
+        for number, memory in optimizer.state_dict()["state"].items()
+        for name, value in memory.items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
+    """The reverse of `optimizer_tensors`, for an optimizer made in the same way."""
+    memories: dict[int, dict[str, torch.Tensor]] = {}
+    for key, value in tensors.items():
+        number, _, name = key.partition(".")
+        memories.setdefault(int(number), {})[name] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": memories, "param_groups": groups})

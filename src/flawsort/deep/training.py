@@ -1,0 +1,171 @@
+"""The loop that all three methods share: epochs, what is said of them, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from flawsort.deep import checkpoints
+from flawsort.errors import OptionError
+from flawsort.records import Floats, Ints, Progress
+
+# Images that a network looks at together when nothing is learnt.
+LOOKED_AT = 256
+# Clusters count as one when the sizes of all of them say no more than that many would.
+COLLAPSED = 1.05
+
+
+class Course(Protocol):
+    """A stage of training. modules: all that it changes, by name. epoch: learns from all images
+    once and returns the mean loss. assign: (n, k) probabilities as they are now."""
+
+    name: str
+    n_epochs: int
+    modules: dict[str, nn.Module]
+    optimizer: torch.optim.Optimizer
+
+    def epoch(self, rng: np.random.Generator) -> float: ...
+
+    def assign(self) -> torch.Tensor: ...
+
+
+@dataclass
+class History:
+    """What happened, an entry an epoch. labels: (n,) each. sizes: the number of clusters that the
+    sizes amount to, exp of their entropy: 1 where all images are in one."""
+
+    losses: list[float] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    labels: list[NDArray[np.int16]] = field(default_factory=list)
+    probabilities: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
+
+
+def train(
+    stages: Sequence[Callable[[], Course]],
+    *,
+    seed: int,
+    fingerprint: str,
+    checkpoint: Path | None = None,
+    every: int = 5,
+    progress: Progress | None = None,
+    name: str = "training",
+) -> History:
+    """Run the stages one after the other, from the checkpoint where there is one.
+
+    fingerprint: of all that decides the result. checkpoint: rewritten after every so many epochs.
+    Each epoch has its own chance, so that a training that was stopped ends as if it had not been.
+    """
+    history = History()
+    found = None if checkpoint is None else checkpoints.load(checkpoint)
+    begin, done = 0, 0
+    if found is not None:
+        said = found[0]
+        if said["fingerprint"] != fingerprint:
+            raise OptionError(
+                f"checkpoint '{checkpoint}' is of another training: other images, options or "
+                "seed. Name another file, or delete it."
+            )
+        begin, done = int(said["stage"]), int(said["epoch"])
+    for number, build in enumerate(stages):
+        course = build()
+        if number < begin:
+            continue
+        if found is not None and number == begin:
+            _restore(course, history, *found)
+        else:
+            done = 0
+        for epoch in range(done, course.n_epochs):
+            loss = course.epoch(np.random.default_rng([seed, number, epoch]))
+            _note(history, loss, course.assign())
+            if checkpoint and ((epoch + 1) % every == 0 or epoch + 1 == course.n_epochs):
+                said = {"fingerprint": fingerprint, "stage": number, "epoch": epoch + 1}
+                _keep(checkpoint, said, course, history)
+            if progress:
+                place = f"{course.name}, loss {loss:.3f}, {history.sizes[-1]:.1f} clusters"
+                progress(f"{name} ({place})", epoch + 1, course.n_epochs)
+    return history
+
+
+def effective_count(labels: Ints) -> float:
+    """exp of the entropy of the clusters' sizes: as many clusters of one size would say as much."""
+    shares = np.unique(labels, return_counts=True)[1] / len(labels)
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def batches(n: int, size: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """Every row once, in random order, in parts of about that size, none of a single row."""
+    order = rng.permutation(n)
+    yield from np.array_split(order, max(1, round(n / size)))
+
+
+@contextmanager
+def mixed_precision(device: torch.device) -> Iterator[None]:
+    """bfloat16 on a GPU that has it, which needs no scaling of the loss; else single precision."""
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    with torch.autocast(device.type, torch.bfloat16, enabled=able):
+        yield
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Convolutions by the same algorithm each time."""
+    with torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False):
+        yield
+
+
+def look(
+    ask: Callable[[torch.Tensor], torch.Tensor], photos: torch.Tensor, network: nn.Module
+) -> torch.Tensor:
+    """(n, ...): what `ask` says of each photo when nothing is learnt, in single precision."""
+    network.eval()
+    with torch.inference_mode(), mixed_precision(photos.device):
+        return torch.cat([ask(part).float() for part in photos.split(LOOKED_AT)])
+
+
+def _note(history: History, loss: float, probabilities: torch.Tensor) -> None:
+    values: Floats = probabilities.cpu().numpy()
+    labels = values.argmax(axis=1).astype(np.int16)
+    history.losses.append(loss)
+    history.labels.append(labels)
+    history.sizes.append(effective_count(labels))
+    history.probabilities = values.astype(np.float32)
+
+
+def _keep(path: Path, said: dict[str, Any], course: Course, history: History) -> None:
+    tensors = {
+        f"module.{name}.{key}": value
+        for name, module in course.modules.items()
+        for key, value in module.state_dict().items()
+    }
+    memory = checkpoints.optimizer_tensors(course.optimizer)
+    tensors |= {f"optimizer.{key}": value for key, value in memory.items()}
+    tensors["history.labels"] = torch.from_numpy(np.stack(history.labels))
+    tensors["history.probabilities"] = torch.from_numpy(history.probabilities)
+    told = {**said, "losses": history.losses, "sizes": history.sizes}
+    checkpoints.save(path, told, tensors)
+
+
+def _restore(
+    course: Course, history: History, said: dict[str, Any], tensors: dict[str, torch.Tensor]
+) -> None:
+    for name, module in course.modules.items():
+        prefix = f"module.{name}."
+        module.load_state_dict(_under(prefix, tensors))
+    checkpoints.restore_optimizer(course.optimizer, _under("optimizer.", tensors))
+    history.losses, history.sizes = list(said["losses"]), list(said["sizes"])
+    history.labels = list(tensors["history.labels"].numpy())
+    history.probabilities = tensors["history.probabilities"].numpy()
+
+
+def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {
+        key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)
+    }
