@@ -13,6 +13,7 @@ from flawsort import console
 from flawsort.errors import OptionError
 
 if TYPE_CHECKING:
+    from flawsort.paper.rivals import Training
     from flawsort.paper.run import Outcome
     from flawsort.paper.tables import Options
 
@@ -63,6 +64,17 @@ def paper(
     only: Annotated[
         list[str] | None, typer.Option(help="Only this set, such as bottle or mtd; repeatable.")
     ] = None,
+    deep: Annotated[
+        bool | None,
+        typer.Option("--deep/--no-deep", help="Train deep clustering; where there is a GPU."),
+    ] = None,
+    deep_weights: Annotated[
+        Path | None, typer.Option(help="ResNet-50's ImageNet weights for it, else a download.")
+    ] = None,
+    deep_seeds: Annotated[int, typer.Option(help="How often each network is trained.")] = 3,
+    deep_epochs: Annotated[
+        int | None, typer.Option(help="Of each network, if not its own number.")
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for results and what is kept for them.")
     ] = Path("paper-results"),
@@ -91,6 +103,8 @@ def paper(
         exact=exact,
         split_seed=split_seed,
         only=tuple(only or ()),
+        deep=deep,
+        training=_training(deep_weights, deep_seeds, deep_epochs),
         options=_options(temperature, tau, seeds),
     )
     with console.showing_progress(quiet) as progress:
@@ -126,6 +140,17 @@ def _options(temperature: str | None, tau: float | None, seeds: int) -> Options:
         raise OptionError(f"{name} must be a number greater than 0. Got {given}.")
     focus = Focus(temperature=value) if tau is None else Focus(temperature=None, tau=value)
     return Options(focus=focus, n_seeds=seeds)
+
+
+def _training(weights: Path | None, seeds: int, epochs: int | None) -> Training:
+    from flawsort.paper.rivals import Training
+
+    for name, value in (("--deep-seeds", seeds), ("--deep-epochs", epochs)):
+        if value is not None and value < 1:
+            raise OptionError(f"{name} must be at least 1. Got {value}.")
+    if weights is not None and not weights.is_file():
+        raise OptionError(f"--deep-weights must be a file of weights. Got '{weights}'.")
+    return Training(n_seeds=seeds, n_epochs=epochs, weights=weights)
 
 
 def _show_listing(rows: list[tuple[str, str, str, str]], as_json: bool) -> None:

@@ -37,8 +37,9 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
     """
 
     name: ClassVar[str]
+    # Options that the method chooses itself where they are None.
+    may_be_none: ClassVar[tuple[str, ...]] = ()
     n_clusters: int
-    n_epochs: int
     batch_size: int
     device: str | None
     view: View | None
@@ -68,7 +69,7 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
             history = train(
                 self._stages(photos.to(place)),
                 seed=self.random_state,
-                fingerprint=self._fingerprint(self.images_),
+                fingerprint=self.fingerprint(self.images_),
                 checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
                 progress=self.progress,
                 name=f"training {self.name}",
@@ -106,13 +107,15 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
     def _check(self) -> None:
         for name, least in (("n_clusters", 2), ("n_epochs", 1), ("batch_size", 2)):
             value = getattr(self, name)
+            if value is None and name in self.may_be_none:
+                continue
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
                 raise OptionError(f"{name} must be an integer of at least {least}. Got {value!r}.")
         seed = self.random_state
         if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
             raise OptionError(f"random_state must be an integer from 0 to 2**32 - 1. Got {seed!r}.")
 
-    def _fingerprint(self, images: ImageSet) -> str:
+    def fingerprint(self, images: ImageSet) -> str:
         """Over all that decides the result: the method, its options, weights and contents."""
         options: dict[str, Any] = self.get_params(deep=False)
         weights = options.get("weights")

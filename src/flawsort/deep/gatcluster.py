@@ -55,7 +55,7 @@ class GATCluster(DeepClusterer):
         self,
         *,
         n_clusters: int,
-        n_epochs: int = 100,
+        n_epochs: int = 60,
         n_repeats: int = 8,
         batch_size: int = 32,
         learning_rate: float = 1e-3,

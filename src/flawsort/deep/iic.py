@@ -24,10 +24,12 @@ from flawsort.deep.augment import (
 from flawsort.deep.estimator import DeepClusterer
 from flawsort.deep.losses import information_loss
 from flawsort.deep.networks import HeadedResidual, Residual
-from flawsort.deep.training import Course, batches, look, mixed_precision
+from flawsort.deep.training import Course, batch_count, batches, look, mixed_precision
 from flawsort.images import View
 from flawsort.records import Progress
 
+# Of training where nobody says how long: steps of either set of heads, and epochs.
+LEAST_STEPS, LEAST_EPOCHS = 200, 50
 # The two sets of heads, in the order in which an epoch trains them.
 OVER, FINAL = "over", "final"
 
@@ -35,8 +37,9 @@ OVER, FINAL = "over", "final"
 class IIC(DeepClusterer):
     """Group images by invariant information clustering.
 
-    n_clusters: k. n_epochs, batch_size: batch_size images at a time, each in n_repeats changed
-        versions. An epoch shows every image to the over-clustering heads, then to the final ones.
+    n_clusters: k. batch_size: images at a time, each in n_repeats changed versions. n_epochs: each
+        shows every image to the over-clustering heads, then to the final ones; None for 200
+        steps of either, and 50 epochs at least.
     n_heads: of either kind; that with the least loss is asked. over_clusters: how many times k the
         over-clustering heads have. learning_rate: Adam's.
     crop_size, side: a photo of side x side is cropped to crop_size.
@@ -44,16 +47,17 @@ class IIC(DeepClusterer):
         colours; else begin at random and look at Sobel edges, as the authors do.
     device: "cpu", "cuda" or "cuda:N"; None for a GPU if there is one, where most is computed in
         bfloat16. view: what of each file is looked at. random_state: every random choice follows.
-    checkpoint: a file to go on from, rewritten every few epochs. progress: as AnomalyClusterer's.
+    checkpoint: a file to go on from, rewritten every minute. progress: as AnomalyClusterer's.
     """
 
     name: ClassVar[str] = "IIC"
+    may_be_none: ClassVar[tuple[str, ...]] = ("n_epochs",)
 
     def __init__(
         self,
         *,
         n_clusters: int,
-        n_epochs: int = 100,
+        n_epochs: int | None = None,
         batch_size: int = 140,
         n_repeats: int = 3,
         n_heads: int = 5,
@@ -108,7 +112,8 @@ class _Pairs:
     name = "pairs"
 
     def __init__(self, options: IIC, network: HeadedResidual, photos: torch.Tensor) -> None:
-        self.n_epochs = options.n_epochs
+        n_batches = batch_count(len(photos), options.batch_size)
+        self.n_epochs = options.n_epochs or max(LEAST_EPOCHS, -(-LEAST_STEPS // n_batches))
         self._options = options
         self._photos = photos
         self._network = network.to(photos.device, memory_format=torch.channels_last)

@@ -36,19 +36,27 @@ class Residual(nn.Module):
         super().__init__()
         self.trunk = _trunk(weights, pretrained, channels)
         self.width = int(self.trunk.feature_info[-1 - _absent(self.trunk)]["num_chs"])
+        self.centred = False
         self.register_buffer("middle", torch.zeros(self.width))
         self.register_buffer("length", torch.ones(()))
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         maps: torch.Tensor = self.trunk.forward_features(pixels)
-        features: torch.Tensor = (maps.float().mean((2, 3)) - self.middle) / self.length
-        return features
+        features = maps.float().mean((2, 3))
+        middle = features.mean(0) if self.training and self.centred else self.middle
+        centred: torch.Tensor = (features - middle) / self.length
+        return centred
 
     def centre(self, features: torch.Tensor) -> None:
-        """From now on features have these ones' mean taken away, and their mean length."""
+        """Take the mean of these features, as they come out now, away from all, and, the first
+        time, scale them to a mean length of 1. In training it is the mean of the batch."""
         middle = features.mean(0)
-        self.middle.copy_(middle)
-        self.length.copy_((features - middle).norm(dim=1).mean().clamp_min(1e-6))
+        if not self.centred:
+            self.length.copy_((features - middle).norm(dim=1).mean().clamp_min(1e-6))
+            self.centred = True
+        else:
+            middle = middle * self.length
+        self.middle += middle
 
 
 def _trunk(weights: Path | None, pretrained: bool, channels: int) -> Any:
@@ -101,6 +109,14 @@ def settle_norms(network: nn.Module, batches: Iterable[torch.Tensor]) -> None:
     network.eval()
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
+
+
+def train_but_norms(network: nn.Module) -> None:
+    """As `network.train()`, but batch norms keep to the statistics that they have."""
+    network.train()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()
 
 
 class Heads(nn.Module):

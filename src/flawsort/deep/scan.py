@@ -28,7 +28,7 @@ from flawsort.deep.augment import (
 )
 from flawsort.deep.estimator import DeepClusterer
 from flawsort.deep.losses import confident_loss, neighbour_loss
-from flawsort.deep.networks import HeadedResidual, Residual, settle_norms
+from flawsort.deep.networks import HeadedResidual, Residual, settle_norms, train_but_norms
 from flawsort.deep.training import Course, batches, look, mixed_precision
 from flawsort.images import View
 from flawsort.records import Progress
@@ -36,7 +36,7 @@ from flawsort.records import Progress
 HEADS = "clusters"
 # The batch of the authors, for which their learning rates are.
 AUTHORS_BATCH = 512
-# Photos at a time by which norms are given their statistics.
+# Photos at a time by which the norms of random weights are given their statistics.
 SETTLED_BY = 64
 
 
@@ -105,11 +105,10 @@ class SCAN(DeepClusterer):
         trunk = Residual(weights=file, pretrained=self.pretrained)
         network = HeadedResidual(trunk, {HEADS: (self.n_heads, self.n_clusters)})
         network.to(photos.device, memory_format=torch.channels_last)
-        # The authors' first step leaves norms with statistics of the very images. So that the
-        # second stage, which normalises by batches, goes on with the features of the first one:
         size = self.image_size
-        parts = photos.split(SETTLED_BY)
-        settle_norms(trunk, (_seen(whole(as_floats(part), size)) for part in parts))
+        if not self.pretrained:
+            parts = photos.split(SETTLED_BY)
+            settle_norms(trunk, (_seen(whole(as_floats(part), size)) for part in parts))
         # Images of one product share most of their features; and the authors' rate is for the
         # features of their own first step, not for those of any length.
         trunk.centre(_features(trunk, photos, size))
@@ -190,7 +189,10 @@ class _SelfLabels:
             photos = as_floats(self._photos[torch.from_numpy(rows).to(place)])
             answers = look(self._ask, photos, self._network)
             changed = cut_out(normalise(strong(photos, size, rng)), rng, 75 / 224)
-            self._network.train()
+            # Norms keep the statistics under which the heads were trained. And what moves all
+            # images alike is taken away: one step would else move them all into one cluster, since
+            # what tells images of one product apart is small beside what they share.
+            train_but_norms(self._network)
             with mixed_precision(place):
                 pixels = changed.contiguous(memory_format=torch.channels_last)
                 logits = self._network.ask(pixels, HEADS)
@@ -201,6 +203,8 @@ class _SelfLabels:
             loss.backward()
             self.optimizer.step()
             total += loss.detach() * len(rows)
+        trunk = self._network.trunk
+        trunk.centre(_features(trunk, self._photos, size))
         return float(total) / len(self._photos)
 
     def assign(self) -> torch.Tensor:

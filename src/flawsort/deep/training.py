@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,16 +55,18 @@ def train(
     seed: int,
     fingerprint: str,
     checkpoint: Path | None = None,
-    every: int = 5,
+    every: float = 60.0,
     progress: Progress | None = None,
     name: str = "training",
 ) -> History:
     """Run the stages one after the other, from the checkpoint where there is one.
 
-    fingerprint: of all that decides the result. checkpoint: rewritten after every so many epochs.
+    fingerprint: of all that decides the result. checkpoint: rewritten every so many seconds, and
+    at the end.
     Each epoch has its own chance, so that a training that was stopped ends as if it had not been.
     """
     history = History()
+    written = monotonic()
     found = None if checkpoint is None else checkpoints.load(checkpoint)
     begin, done = 0, 0
     if found is not None:
@@ -85,9 +88,11 @@ def train(
         for epoch in range(done, course.n_epochs):
             loss = course.epoch(np.random.default_rng([seed, number, epoch]))
             _note(history, loss, course.assign())
-            if checkpoint and ((epoch + 1) % every == 0 or epoch + 1 == course.n_epochs):
+            last = (number + 1, epoch + 1) == (len(stages), course.n_epochs)
+            if checkpoint and (last or monotonic() - written >= every):
                 said = {"fingerprint": fingerprint, "stage": number, "epoch": epoch + 1}
                 _keep(checkpoint, said, course, history)
+                written = monotonic()
             if progress:
                 place = f"{course.name}, loss {loss:.3f}, {history.sizes[-1]:.1f} clusters"
                 progress(f"{name} ({place})", epoch + 1, course.n_epochs)
@@ -100,10 +105,14 @@ def effective_count(labels: Ints) -> float:
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
-def batches(n: int, size: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Every row once, in random order, in parts of about that size, none of a single row."""
-    order = rng.permutation(n)
-    yield from np.array_split(order, max(1, round(n / size)))
+def batches(n: int, size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Every row once, in random order, in parts of about that size."""
+    return np.array_split(rng.permutation(n), batch_count(n, size))
+
+
+def batch_count(n: int, size: int) -> int:
+    """Into how many parts of about that size so many rows go."""
+    return max(1, round(n / size))
 
 
 @contextmanager

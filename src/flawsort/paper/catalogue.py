@@ -10,6 +10,7 @@ from flawsort.clusterers import CLUSTERERS
 from flawsort.distances import HAUSDORFF_VARIANTS
 from flawsort.paper.jobs import Job
 from flawsort.paper.methods import TEMPERATURES, TOP_COUNTS, Focus
+from flawsort.paper.rivals import BEST, PREFIX, RIVALS, Training
 
 FOUR = ("average", "max-hausdorff", "wa", "wa-semi")
 AGREED = ("nmi", "ari", "f1", "f1_micro")
@@ -18,16 +19,19 @@ NORMAL_SHARES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a person may choose for a table; `focus` and `best` concern the weighted averages."""
+    """What a person may choose for a table; `focus` and `best` concern the weighted averages.
+    training: of the deep rows; None leaves them out."""
 
     focus: Focus = field(default_factory=Focus)
     best: bool = False
     n_seeds: int = 100
+    training: Training | None = None
 
     def describe(self) -> dict[str, Any]:
         """What was chosen, for the files."""
         chosen: dict[str, Any] = {"temperature": "best"} if self.best else self.focus.describe()
-        return {**chosen, "subsets": self.n_seeds}
+        deep = {} if self.training is None else self.training.describe()
+        return {**chosen, "subsets": self.n_seeds, **deep}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +41,8 @@ class Table:
     rows: from the options to the label of each row and its job. metrics: what is shown of a job.
     paper_table: where the published numbers are, if not under the same name. by_category: the
     paper also has these rows for each category. per_set: every set has its own column.
-    last_layer: made for the last hidden layer of a network. extractors: one part a network.
+    deep: it has rows of deep clustering. last_layer: made for the last hidden layer of a network.
+    extractors: one part a network.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Table:
     paper_table: str = ""
     by_category: bool = False
     per_set: bool = False
+    deep: bool = False
     last_layer: bool = False
     extractors: bool = False
 
@@ -71,6 +77,16 @@ def _clusterers(options: Options, **changes: Any) -> list[tuple[str, Job]]:
             if distance == "wa" or clusterer not in ("kmeans", "gmm"):
                 job = _job(distance, options, clusterer=clusterer, **changes)
                 rows.append((f"{distance}/{clusterer}", job))
+    return rows
+
+
+def _clusterers_and_rivals(options: Options) -> list[tuple[str, Job]]:
+    rows = _clusterers(options)
+    if options.training is not None:
+        for rival in RIVALS:
+            job = Job(method=PREFIX + rival, measure="deep", training=options.training)
+            rows.append((job.method, job))
+            rows.append((job.method + BEST, replace(job, best=True)))
     return rows
 
 
@@ -135,17 +151,19 @@ _TABLES = (
         name="clusterers",
         title="Clusterers on two distances",
         source="Table 2",
-        needs="",
-        rows=_clusterers,
+        needs="a GPU and flawsort[torch] for deep/...",
+        rows=_clusterers_and_rivals,
         metrics=("nmi",),
+        deep=True,
     ),
     Table(
         name="clusterers-full",
         title="Clusterers on two distances, all metrics",
         source="Table 8",
-        needs="",
-        rows=_clusterers,
+        needs="a GPU and flawsort[torch] for deep/...",
+        rows=_clusterers_and_rivals,
         metrics=AGREED,
+        deep=True,
     ),
     Table(
         name="clusterers-subsets",

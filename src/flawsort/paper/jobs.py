@@ -33,12 +33,13 @@ from flawsort.paper.methods import (
 )
 from flawsort.paper.products import Products
 from flawsort.paper.protocol import Task
+from flawsort.paper.rivals import PREFIX, Training, epoch_labels
 from flawsort.records import Ints
 from flawsort.weights import score_spread
 
 # A metric's value, or one for each random subset.
 Figures: TypeAlias = dict[str, float | list[float]]
-Measure: TypeAlias = Literal["groups", "subsets", "purity", "localisation"]
+Measure: TypeAlias = Literal["groups", "subsets", "purity", "localisation", "deep"]
 
 # Random draws of a part of the normals, over which their mean is taken.
 NORMAL_DRAWS = 3
@@ -48,8 +49,10 @@ _AGREED = ("nmi", "ari", "f1", "f1_micro", "purity")
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """method: a row of `methods.ROWS`. best: try every temperature and keep the best by NMI, which
-    looks at the truth. n_seeds: random subsets. share: of the normals."""
+    """method: a row of `methods.ROWS`, or "deep/" and one of `rivals.RIVALS`. best: try every
+    temperature and keep the best by NMI, or of a deep method the epoch with the best accuracy;
+    either looks at the truth. n_seeds: random subsets. share: of the normals. training: of a deep
+    method."""
 
     method: str
     measure: Measure = "groups"
@@ -58,10 +61,13 @@ class Job:
     best: bool = False
     n_seeds: int = 0
     share: float = 1.0
+    training: Training | None = None
 
     @property
     def n_draws(self) -> int:
         """How many random subsets, or parts of the normals, it measures; 1 if it draws nothing."""
+        if self.training is not None:
+            return self.training.n_seeds
         if self.measure == "subsets":
             return self.n_seeds
         return NORMAL_DRAWS if self.share < 1 else 1
@@ -105,6 +111,8 @@ def run_job(products: Products, job: Job, *, drawn: Callable[[int], None] | None
     A job of several draws that was interrupted goes on after the last one that was done.
     drawn: told how many of the job's draws are done, as they are.
     """
+    if job.training is not None:  # whose dear part has files of its own
+        return _deep(products, job, job.training, drawn)
     way = products.search if job.method == "wa-semi" else ""
     path = products.folder / "figures" / f"{job.key()}{way}.json"
     part = path.with_suffix(".part")
@@ -197,6 +205,30 @@ def _subsets(products: Products, job: Job, start: int) -> Iterator[Figures]:
     for rows, shown in islice(subsets, start, None):
         k = len({task.truth[row] for row in rows} - {None})
         yield _agreement(task, shown.labels(k, job.clusterer), rows)
+
+
+def _deep(
+    products: Products, job: Job, training: Training, drawn: Callable[[int], None] | None
+) -> Figures:
+    """A list for each metric, one value a seed; also which epoch it was, and whether all images
+    were in one cluster then."""
+    found = []
+    for seed in range(training.n_seeds):
+        epochs = epoch_labels(products, job.method.removeprefix(PREFIX), seed, training)
+        measured = [_agreement(products.task, labels) for labels in epochs[0 if job.best else -1 :]]
+        # The paper's best epoch is that of the best accuracy, the share matched.
+        best = int(np.argmax([one["f1_micro"] for one in measured]))
+        epoch = best if job.best else len(epochs) - 1
+        found.append(
+            {
+                **measured[best],
+                "epoch": float(epoch + 1),
+                "collapsed": float(len(np.unique(epochs[epoch])) == 1),
+            }
+        )
+        if drawn:
+            drawn(len(found))
+    return {name: [float(one[name]) for one in found] for name in found[0]}  # type: ignore[arg-type]
 
 
 def _purity(products: Products, job: Job, start: int) -> Iterator[Figures]:

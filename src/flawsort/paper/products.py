@@ -77,7 +77,8 @@ class Products:
         self._exact = exact
         self._engine = engine or CpuEngine()
         self.search = {None: "", True: "-exact", False: "-lists"}[exact]
-        self._progress = progress
+        self.progress = progress
+        self.home = folder
         self._bags_folder = folder / "bags"
         normals = task.data.normals
         key = {
@@ -133,7 +134,7 @@ class Products:
                 everybody,
                 mean,
                 extra=self.normals.patches,
-                progress=self._progress,
+                progress=self.progress,
             )
             return {"mean": mean.result()}
 
@@ -150,7 +151,7 @@ class Products:
             count = max(1, round(share * len(order)))
             chosen = self.normals.take(np.sort(order[:count])) if share < 1 else self.normals
             reference = NormalReference.from_bags(chosen, exact=self._exact, engine=self._engine)
-            return {"scores": reference.compare(self.bags, progress=self._progress).scores}
+            return {"scores": reference.compare(self.bags, progress=self.progress).scores}
 
         part = f"-{share:g}-{seed}" if share < 1 else ""
         return self._kept(f"normals{self.search}{part}", compute)["scores"]
@@ -159,7 +160,7 @@ class Products:
         """(n_images, n_images): the "mean-mean" variant, which takes a sweep of its own."""
 
         def compute() -> dict[str, Floats]:
-            return {"distances": self._engine.mean_distances(self.bags, progress=self._progress)}
+            return {"distances": self._engine.mean_distances(self.bags, progress=self.progress)}
 
         return self._kept("mean-distances", compute)["distances"]
 
@@ -175,7 +176,7 @@ class Products:
             for seed in range(n_seeds):
                 members[seed, subset_rows(n, seed)] = True
             sums = _SubsetMeans(members, self.bags.n_patches)
-            self._engine.fold_peers(self.bags.patches, np.arange(n), sums, progress=self._progress)
+            self._engine.fold_peers(self.bags.patches, np.arange(n), sums, progress=self.progress)
             return {"scores": sums.result()}
 
         return self._kept(f"subsets-{n_seeds}", compute)["scores"]
@@ -209,7 +210,7 @@ class Products:
         minima = DirectedMinima(len(self.bags), self.bags.valid)
         statistic = Several([mean, most, least, minima])
         everybody = np.arange(len(self.bags))
-        self._engine.fold_peers(self.bags.patches, everybody, statistic, progress=self._progress)
+        self._engine.fold_peers(self.bags.patches, everybody, statistic, progress=self.progress)
         return {
             "mean": mean.result(),
             "most": most.result(),
@@ -221,7 +222,7 @@ class Products:
 
     def _embed(self, images: ImageSet, kind: str, backbone: Backbone) -> Bags:
         cache = BagCache(self._bags_folder, cache_setting(backbone, self.view))
-        found = embed(images, backbone, self.view, cache=cache, kind=kind, progress=self._progress)
+        found = embed(images, backbone, self.view, cache=cache, kind=kind, progress=self.progress)
         if len(found.images) != len(images):
             first = found.images.set_aside[0]
             raise InputError(
@@ -233,7 +234,7 @@ class Products:
     def _kept(self, name: str, compute: Callable[[], dict[str, Floats]]) -> dict[str, Floats]:
         """Arrays from the folder, or computed and put there."""
         path = self.folder / f"{name}.npz"
-        found = _read_arrays(path)
+        found = read_arrays(path)
         if found is None:
             found = compute()
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -304,7 +305,7 @@ def _mask(path: Path, size: tuple[int, int]) -> NDArray[np.float32]:
     return np.asarray(averaged)
 
 
-def _read_arrays(path: Path) -> dict[str, Floats] | None:
+def read_arrays(path: Path) -> dict[str, Floats] | None:
     """The arrays of a file; None where it is missing or damaged, to be computed again."""
     import zipfile
 

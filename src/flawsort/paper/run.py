@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from flawsort.paper.figures import FIGURES, draw, draw_attention, draw_clusters
 from flawsort.paper.products import Products
 from flawsort.paper.protocol import Task, find_tasks, missing_from
 from flawsort.paper.render import as_csv, as_json, as_latex, as_text
+from flawsort.paper.rivals import Training
 from flawsort.paper.tables import TABLES, Filled, Options, Table, fill
 from flawsort.records import Progress
 
@@ -26,7 +27,10 @@ PICTURES = {"attention": "Figure 3", "clusters": "figure of clusters, Section 4.
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Where the images and the network come from, and where everything goes."""
+    """Where the images and the network come from, and where everything goes.
+
+    deep: whether the networks of deep clustering are trained, None where there is a GPU; training:
+    how."""
 
     data: tuple[Path, ...]
     output: Path
@@ -38,6 +42,8 @@ class Setting:
     exact: bool | None = None
     split_seed: int = 0
     only: tuple[str, ...] = ()
+    deep: bool | None = None
+    training: Training = field(default_factory=Training)
     options: Options = field(default_factory=Options)
 
     def describe(self, products: Sequence[Products]) -> dict[str, Any]:
@@ -173,6 +179,11 @@ def _load(backbone: str, setting: Setting) -> Backbone:
 def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
     names = setting.backbones if table.extractors else setting.backbones[:1]
     filled, missing = [], []
+    options = setting.options
+    if table.deep:
+        options, remark = _with_rivals(setting)
+        missing += [remark] if remark else []
+    unloaded = 0
     for name in names:
         try:
             products = bench.products(_layer(name, table))
@@ -180,13 +191,12 @@ def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
             if len(names) == 1:
                 raise
             missing.append(f"Skipped: {error}")  # the other networks are no worse for it
-            if len(missing) == len(names):
+            unloaded += 1
+            if unloaded == len(names):
                 raise
             continue
         said = setting.describe(products)
-        filled.append(
-            fill(table, products, setting.options, settings=said, progress=bench.progress)
-        )
+        filled.append(fill(table, products, options, settings=said, progress=bench.progress))
         if len(names) > 1:
             bench.forget()  # many networks do not fit into memory together
     lacking = [
@@ -208,6 +218,25 @@ def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
         except FlawsortError as error:  # no matplotlib, say: the numbers are there all the same
             text += f"No figure: {error}\n"
     return Outcome(table.name, text, tuple(filled), tuple(files))
+
+
+def _with_rivals(setting: Setting) -> tuple[Options, str]:
+    """The options with the deep rows where they are trained, else why they are not."""
+    if setting.deep is None:
+        try:
+            import flawsort.deep
+            from flawsort.backbones.timm import choose_device
+        except BackboneError:
+            return setting.options, "deep/... were not trained: that needs flawsort[torch]."
+        if choose_device(setting.device).type == "cpu":
+            remark = "deep/... were not trained: without a GPU it takes hours (--deep does it)."
+            return setting.options, remark
+    elif setting.deep:
+        import flawsort.deep  # noqa: F401  # to fail at once where it cannot be had
+    else:
+        return setting.options, ""
+    training = replace(setting.training, device=setting.device)
+    return replace(setting.options, training=training), ""
 
 
 def _picture(name: str, bench: _Bench, setting: Setting) -> Outcome:

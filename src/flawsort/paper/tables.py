@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from flawsort.errors import BackboneError
 from flawsort.paper.catalogue import FOUR, TABLES, Options, Table
 from flawsort.paper.jobs import Figures, Job, run_job
 from flawsort.paper.methods import SCORED, TEMPERATURE
 from flawsort.paper.products import Products
 from flawsort.paper.protocol import GROUPS, OBJECTS, TEXTURES
 from flawsort.paper.published import lookup, published, tables
+from flawsort.paper.rivals import PREFIX
 from flawsort.records import Progress
 
-__all__ = ["FOUR", "NOT_RUN", "TABLES", "Cell", "Filled", "Options", "Table", "fill"]
+__all__ = ["FOUR", "TABLES", "Cell", "Filled", "Options", "Table", "fill"]
 
 # Sets whose mean the paper itself prints.
 _WHOLE = ({*OBJECTS}, {*TEXTURES}, {"mtd"})
-# Of a deep clustering method only the paper's numbers are shown.
-NOT_RUN = "deep/"
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def fill(
     rows = [(label, job) for label, job in table.rows(options)]
     figures: dict[tuple[str, str], Figures] = {}
     skipped: list[str] = []
+    unavailable: set[str] = set()
     steps = _Steps(table, [job for _, job in rows], len(products), progress)
     for one in products:
         for label, job in rows:
@@ -80,8 +81,14 @@ def fill(
             lacking = job.lacks(one.task)
             if lacking:
                 skipped.append(f"{one.task.name}, {label}: no {lacking}")
-            else:
-                figures[one.task.name, label] = run_job(one, job, drawn=steps.drawn)
+            elif label not in unavailable:
+                try:
+                    figures[one.task.name, label] = run_job(one, job, drawn=steps.drawn)
+                except BackboneError as error:
+                    if job.training is None:
+                        raise
+                    unavailable.add(label)  # no weights, say: the other rows are no worse for it
+                    skipped.append(f"{label}: {str(error).rstrip('.')}")
             steps.end()
         one.release()
     groups = {one.task.name: one.task.group for one in products}
@@ -93,7 +100,7 @@ def fill(
         tuple(cells),
         figures,
         tuple(skipped),
-        tuple(_notes(table, options)),
+        (*_notes(table, options), *_collapses(figures)),
         n_images,
         {**options.describe(), **(settings or {})},
     )
@@ -151,7 +158,9 @@ def _cells(
         columns.append(("overall", ours))
     # What the paper has and is not run here stands beside the rest.
     cells = published(table.name) if table.name in tables() else ()
-    known = dict.fromkeys(cell.row for cell in cells if cell.row.startswith(NOT_RUN))
+    known = dict.fromkeys(
+        cell.row for cell in cells if cell.row.startswith(PREFIX) and cell.row not in labels
+    )
     return [
         _cell(table, column, members, label, metric, figures, n_images)
         for column, members in columns
@@ -208,14 +217,27 @@ def _same_sets(
     return float(np.mean([one.value for one in found if one is not None]))
 
 
+def _collapses(figures: dict[tuple[str, str], Figures]) -> list[str]:
+    """Which training ended with all images in one cluster."""
+    lines = []
+    for (name, label), found in figures.items():
+        seeds = found.get("collapsed", [])
+        if isinstance(seeds, list) and any(seeds):
+            which = ", ".join(str(seed) for seed, gone in enumerate(seeds) if gone)
+            lines.append(f"Collapsed into one cluster: {name}, {label}, seed {which}.")
+    return lines
+
+
 def _notes(table: Table, options: Options) -> list[str]:
     notes = []
     if "nmi" in table.metrics:
         notes.append("k is the true number of types in each set: an oracle, as in the paper.")
-    if any(job.best for _, job in table.rows(options)):
+    jobs = [job for _, job in table.rows(options)]
+    if any(job.best and job.training for job in jobs):
+        notes.append("-best is the epoch with the best accuracy by the truth: an oracle.")
+        notes.append("After ±, the standard error over seeds.")
+    if any(job.best and not job.training for job in jobs):
         notes.append("The temperature is the best of several for each set by NMI: an oracle.")
-    elif options.best and any(
-        job.method in SCORED and job.focus == options.focus for _, job in table.rows(options)
-    ):
+    elif options.best and any(job.method in SCORED and job.focus == options.focus for job in jobs):
         notes.append(f"The best temperature is not looked for here; {TEMPERATURE:g} was used.")
     return notes
