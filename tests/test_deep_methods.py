@@ -1,0 +1,252 @@
+"""IIC, SCAN and GATCluster as estimators, on toy sets of which the groups are known.
+
+Narrow networks stand for the real ones, which a CPU would take minutes for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("timm")
+
+from flawsort.deep import IIC, SCAN, GATCluster, networks  # noqa: E402
+from flawsort.deep.gatcluster import pairs_alike  # noqa: E402
+from flawsort.deep.scan import nearest, neighbour_count  # noqa: E402
+from flawsort.errors import InputError, OptionError  # noqa: E402
+from flawsort.images import View  # noqa: E402
+from flawsort.metrics import agreement  # noqa: E402
+from flawsort.records import Bags  # noqa: E402
+
+SIDE = 64
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(networks, "RESIDUAL", "resnet18")
+    stages = ((8, 8, 8), (16, 16, 16), (32, 32, 32), (32, 32))
+    monkeypatch.setattr(networks.AttentionNetwork, "STAGES", stages)
+
+
+def stripes(kinds: tuple[str, ...], count: int = 8) -> tuple[list[NDArray[np.uint8]], list[str]]:
+    """Plates with dark stripes down, bright ones across, or none, at any offset."""
+    rng = np.random.default_rng(0)
+    images, truth = [], []
+    for kind in kinds:
+        for _ in range(count):
+            image = rng.normal(120, 6, (SIDE, SIDE, 3))
+            striped = (np.arange(SIDE) + rng.integers(8)) % 8 < 3
+            if kind == "down":
+                image[:, striped] = 20
+            if kind == "across":
+                image[striped] = 230
+            images.append(np.clip(image, 0, 255).astype(np.uint8))
+            truth.append(kind)
+    return images, truth
+
+
+def iic(**options: Any) -> IIC:
+    chosen = {"n_epochs": 2, "side": 40, "crop_size": 32, "n_repeats": 2, "batch_size": 16}
+    return IIC(**{"n_clusters": 2, "over_clusters": 3, "device": "cpu", **chosen, **options})
+
+
+def scan(**options: Any) -> SCAN:
+    chosen = {"n_epochs": 2, "label_epochs": 2, "image_size": 56, "batch_size": 12, "n_heads": 3}
+    return SCAN(**{"n_clusters": 2, "pretrained": False, "device": "cpu", **chosen, **options})
+
+
+def gatcluster(**options: Any) -> GATCluster:
+    chosen = {"n_epochs": 2, "n_repeats": 2, "batch_size": 12}
+    return GATCluster(**{"n_clusters": 2, "device": "cpu", **chosen, **options})
+
+
+MAKERS: dict[str, Callable[..., Any]] = {"iic": iic, "scan": scan, "gatcluster": gatcluster}
+every_method = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+
+
+class TestKnownGroupsAreFound:
+    """Any of three seeds may do: each method has starts from which it does not get there."""
+
+    def check(self, make: Callable[..., Any], kinds: tuple[str, ...], **options: Any) -> None:
+        images, truth = stripes(kinds)
+        found = []
+        for seed in range(3):
+            method = make(n_clusters=len(kinds), random_state=seed, **options)
+            labels = method.fit_predict(images)
+            found.append(agreement(truth, labels.tolist()).nmi)
+            if found[-1] == pytest.approx(1):
+                assert not method.collapsed_
+                assert method.losses_[-1] < method.losses_[0] or isinstance(method, SCAN)
+                return
+        raise AssertionError(f"NMI {found}")
+
+    def test_iic(self) -> None:
+        self.check(iic, ("down", "across"), n_epochs=16, learning_rate=1e-3)
+
+    def test_scan(self) -> None:
+        self.check(scan, ("plain", "down", "across"), n_epochs=30, label_epochs=3)
+
+    def test_gatcluster(self) -> None:
+        self.check(gatcluster, ("plain", "down", "across"), n_epochs=12, n_repeats=4)
+
+
+@every_method
+class TestEveryMethod:
+    def test_results_have_their_shapes(self, make: Callable[..., Any]) -> None:
+        images, _ = stripes(("down", "across"), 4)
+        method = make()
+        labels = method.fit_predict(images)
+        n_epochs = 4 if make is scan else 2
+        assert labels.shape == (8,)
+        assert labels.dtype == np.int64
+        assert np.array_equal(labels, method.labels_)
+        assert method.probabilities_.shape == (8, 2)
+        assert np.allclose(method.probabilities_.sum(axis=1), 1, atol=1e-5)
+        assert method.epoch_labels_.shape == (n_epochs, 8)
+        assert np.array_equal(method.epoch_labels_[-1], labels)
+        assert method.losses_.shape == method.effective_clusters_.shape == (n_epochs,)
+        assert np.isfinite(method.losses_).all()
+        assert len(method.images_) == 8
+
+    def test_neither_order_nor_copies_matter(self, make: Callable[..., Any]) -> None:
+        images, _ = stripes(("down", "across"), 4)
+        first = make(random_state=5).fit(images)
+        order = [3, 7, 0, 1, 2, 6, 5, 4, 4, 0]
+        again = make(random_state=5).fit([images[row] for row in order])
+        assert np.array_equal(again.probabilities_, first.probabilities_[order])
+        assert np.array_equal(again.epoch_labels_, first.epoch_labels_[:, order])
+
+    def test_another_seed_is_another_training(self, make: Callable[..., Any]) -> None:
+        images, _ = stripes(("down", "across"), 4)
+        first, other = (make(random_state=seed).fit(images) for seed in (0, 1))
+        assert not np.array_equal(first.probabilities_, other.probabilities_)
+
+    def test_it_goes_on_where_it_was_stopped(
+        self, make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        images, _ = stripes(("down", "across"), 4)
+        whole = make().fit(images)
+        from flawsort.deep import estimator
+
+        plain = estimator.train
+        monkeypatch.setattr(estimator, "train", lambda *a, **k: plain(*a, **{**k, "every": 0.0}))
+
+        def stop(stage: str, done: int, total: int) -> None:
+            if stage.startswith("training"):
+                raise KeyboardInterrupt
+
+        path = tmp_path / "half.safetensors"
+        with pytest.raises(KeyboardInterrupt):
+            make(checkpoint=path, progress=stop).fit(images)
+        assert path.is_file()
+        again = make(checkpoint=path).fit(images)
+        assert np.array_equal(again.probabilities_, whole.probabilities_)
+        assert np.array_equal(again.losses_, whole.losses_)
+        with pytest.raises(OptionError, match="is of another training"):
+            make(checkpoint=path, random_state=9).fit(images)
+
+    def test_a_bad_file_is_set_aside(self, make: Callable[..., Any], tmp_path: Path) -> None:
+        for number, image in enumerate(stripes(("down", "across"), 3)[0]):
+            Image.fromarray(image).save(tmp_path / f"{number}.png")
+        (tmp_path / "3.png").write_bytes(b"no image")
+        method = make().fit(tmp_path)
+        assert len(method.labels_) == len(method.images_) == 5
+        assert [entry.name for entry in method.images_.set_aside] == ["3.png"]
+
+    def test_what_it_cannot_take_is_said(self, make: Callable[..., Any]) -> None:
+        images, _ = stripes(("down",), 3)
+        with pytest.raises(OptionError, match=r"n_clusters must be an integer of at least 2\."):
+            make(n_clusters=1).fit(images)
+        with pytest.raises(OptionError, match="n_epochs must be an integer of at least 1"):
+            make(n_epochs=0).fit(images)
+        with pytest.raises(OptionError, match="random_state must be an integer from 0"):
+            make(random_state=-1).fit(images)
+        with pytest.raises(InputError, match=r"as many different images as clusters, 4\. Got 3"):
+            make(n_clusters=4).fit(images)
+        with pytest.raises(InputError, match=r"at least 2 images of different content.*Got 1 of 3"):
+            make().fit([images[0]] * 3)
+        with pytest.raises(InputError, match="is trained on photos"):
+            make().fit(Bags(np.ones((2, 1, 1), np.float32), (1, 1)))
+        with pytest.raises(OptionError, match=r"view\.tiles must be 1x1"):
+            make(view=View(tiles=(2, 2))).fit(images)
+
+    def test_it_is_an_estimator(self, make: Callable[..., Any]) -> None:
+        from sklearn.base import clone
+
+        method = make(random_state=3)
+        assert clone(method).get_params() == method.get_params()
+        assert "random_state=3" in repr(method)
+
+    def test_the_fingerprint_is_of_what_matters(self, make: Callable[..., Any]) -> None:
+        images = make().fit(stripes(("down", "across"), 2)[0]).images_
+        first = make().fingerprint(images)
+        assert make(device=None, checkpoint="x", progress=print).fingerprint(images) == first
+        assert make(random_state=1).fingerprint(images) != first
+        assert make(n_epochs=3).fingerprint(images) != first
+        assert make(view=View(fit="crop")).fingerprint(images) != first
+        assert make().fingerprint(images.take([0, 1, 2])) != first
+
+
+def test_a_collapse_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, _ = stripes(("down", "across"), 4)
+    method = gatcluster(n_epochs=1, n_repeats=1)
+    from flawsort.deep import gatcluster as module
+
+    def one_cluster(self: Any) -> Any:
+        return torch.tensor([[0.9, 0.1]]).repeat(len(self._photos), 1)
+
+    monkeypatch.setattr(module._FourTasks, "assign", one_cluster)
+    with pytest.warns(match="Number of distinct clusters"):  # k-means notices it too
+        method.fit(images)
+    assert method.collapsed_
+    assert method.effective_clusters_[-1] == pytest.approx(1)
+    assert method.warnings_ == [
+        "GATCluster collapsed: (nearly) all images are in one of 2 clusters. Try another "
+        "random_state."
+    ]
+
+
+def test_pairs_alike() -> None:
+    labels = np.array([0, 1, 1, 0])
+    naive = [[float(a == b) for b in labels] for a in labels]
+    assert pairs_alike(labels, 2).tolist() == naive
+    # A cluster is missing, or has less than a tenth of the mean.
+    assert torch.equal(pairs_alike(labels, 3), torch.eye(4))
+    lonely = np.array([1] + [0] * 39)
+    assert torch.equal(pairs_alike(lonely, 2), torch.eye(40))
+    assert pairs_alike(np.array([1, 1] + [0] * 38), 2).sum() == 4 + 38**2
+
+
+def test_neighbours() -> None:
+    features = torch.tensor(np.random.default_rng(0).normal(size=(7, 3)))
+    found = nearest(features, 2)
+    for row in range(7):
+        cosines = [
+            (float(features[row] @ other / features[row].norm() / other.norm()), -place)
+            for place, other in enumerate(features)
+            if place != row
+        ]
+        assert found[row].tolist() == [-place for _, place in sorted(cosines, reverse=True)[:2]]
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "asked", "count"),
+    [(83, 4, None, 5), (583, 6, None, 24), (2000, 2, None, 50), (6, 3, None, 1), (6, 2, 20, 5)],
+)
+def test_neighbour_count(n: int, k: int, asked: int | None, count: int) -> None:
+    assert neighbour_count(n, SCAN(n_clusters=k, n_neighbours=asked)) == count
+
+
+def test_iic_trains_long_enough_on_a_small_set() -> None:
+    from flawsort.deep.iic import _Pairs
+
+    network = networks.HeadedResidual(networks.Residual(channels=2), {})
+    for n, epochs in ((83, 200), (583, 50), (300, 100), (2000, 50)):
+        assert _Pairs(IIC(n_clusters=2), network, torch.zeros(n, 1)).n_epochs == epochs

@@ -1,0 +1,198 @@
+"""The loop that trains deep clustering: epochs, checkpoints that resume, what is said of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("timm")
+
+from flawsort.deep import checkpoints  # noqa: E402
+from flawsort.deep.training import (  # noqa: E402
+    Course,
+    History,
+    batch_count,
+    batches,
+    effective_count,
+    train,
+)
+from flawsort.errors import OptionError  # noqa: E402
+
+N, K = 12, 3
+
+
+class Fitting:
+    """A stage that fits a linear layer to random numbers; Adam or SGD with momentum."""
+
+    def __init__(self, name: str, layer: Any, optimizer: Any, n_epochs: int) -> None:
+        self.name = name
+        self.n_epochs = n_epochs
+        self.modules = {"layer": layer}
+        self.optimizer = optimizer
+        self._inputs = torch.tensor(np.random.default_rng(1).normal(size=(N, 4)), dtype=torch.float)
+
+    def epoch(self, rng: np.random.Generator) -> float:
+        targets = torch.tensor(rng.normal(size=(N, K)), dtype=torch.float)
+        loss = ((self.modules["layer"](self._inputs) - targets) ** 2).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def assign(self) -> Any:
+        with torch.no_grad():
+            return torch.softmax(self.modules["layer"](self._inputs), dim=1)
+
+
+def stages(epochs: tuple[int, int] = (4, 3)) -> list[Any]:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(4, K)
+    adam, sgd = torch.optim.Adam, torch.optim.SGD
+    return [
+        lambda: Fitting("first", layer, adam(layer.parameters(), lr=0.1), epochs[0]),
+        lambda: Fitting("second", layer, sgd(layer.parameters(), lr=0.1, momentum=0.9), epochs[1]),
+    ]
+
+
+def run(path: Path | None = None, *, stop_at: int | None = None, seed: int = 3) -> History:
+    """Train; raise KeyboardInterrupt once so many epochs are done."""
+    seen = 0
+
+    def progress(*_: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == stop_at:
+            raise KeyboardInterrupt
+
+    return train(
+        stages(), seed=seed, fingerprint="abc", checkpoint=path, every=0.0, progress=progress
+    )
+
+
+class TestTrain:
+    def test_every_epoch_is_noted(self) -> None:
+        history = run()
+        assert len(history.losses) == len(history.sizes) == len(history.labels) == 7
+        assert history.labels[0].shape == (N,)
+        assert history.probabilities.shape == (N, K)
+        assert np.array_equal(history.probabilities.argmax(axis=1), history.labels[-1])
+
+    def test_the_seed_decides(self) -> None:
+        assert run().losses == run().losses
+        assert run().losses != run(seed=4).losses
+
+    @pytest.mark.parametrize("stop_at", [1, 3, 4, 5, 7])
+    def test_stopped_training_ends_as_if_it_were_not(self, tmp_path: Path, stop_at: int) -> None:
+        whole = run()
+        path = tmp_path / "deeper" / "kept.safetensors"
+        with pytest.raises(KeyboardInterrupt):
+            run(path, stop_at=stop_at)
+        again = run(path)
+        assert again.losses == whole.losses
+        assert again.sizes == whole.sizes
+        assert np.array_equal(np.stack(again.labels), np.stack(whole.labels))
+        assert np.array_equal(again.probabilities, whole.probabilities)
+
+    def test_what_is_done_is_not_done_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "kept.safetensors"
+        whole = run(path)
+        assert run(path, stop_at=1).losses == whole.losses  # no epoch, so nobody is told of one
+
+    def test_a_checkpoint_of_another_training_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "kept.safetensors"
+        run(path)
+        with pytest.raises(OptionError, match=r"is of another training.*Name another file"):
+            train(stages(), seed=3, fingerprint="xyz", checkpoint=path)
+        assert run(path).losses  # and is left as it was
+
+    @pytest.mark.parametrize("damage", ["cut", "empty", "other", "older"])
+    def test_a_damaged_checkpoint_is_begun_anew(self, tmp_path: Path, damage: str) -> None:
+        path = tmp_path / "kept.safetensors"
+        with pytest.raises(KeyboardInterrupt):
+            run(path, stop_at=3)
+        if damage == "older":
+            said, tensors = checkpoints.load(path) or ({}, {})
+            del said["format"]
+            metadata = {"flawsort": json.dumps({**said, "format": 0})}
+            from safetensors.torch import save_file
+
+            save_file(tensors, path, metadata)
+        else:
+            content = path.read_bytes()
+            path.write_bytes({"cut": content[:-40], "empty": b"", "other": b"hello " * 20}[damage])
+        assert run(path).losses == run().losses
+
+    def test_no_half_of_a_file_is_left(self, tmp_path: Path, monkeypatch: Any) -> None:
+        path = tmp_path / "kept.safetensors"
+        with pytest.raises(KeyboardInterrupt):
+            run(path, stop_at=3)
+        before = path.read_bytes()
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError("No space left on device")
+
+        monkeypatch.setattr(checkpoints, "save_file", full)
+        with pytest.raises(OSError, match="No space left"):
+            run(path)
+        assert path.read_bytes() == before
+
+    def test_it_is_written_every_so_often_and_at_the_end(
+        self, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        written: list[int] = []
+        save = checkpoints.save
+
+        def noted(path: Path, said: dict[str, Any], tensors: Any) -> None:
+            written.append(said["stage"] * 10 + said["epoch"])
+            save(path, said, tensors)
+
+        monkeypatch.setattr(checkpoints, "save", noted)
+        path = tmp_path / "kept.safetensors"
+        train(stages(), seed=3, fingerprint="abc", checkpoint=path, every=1e9)
+        assert written == [13]
+        path.unlink()
+        run(path)
+        assert written[1:] == [1, 2, 3, 4, 11, 12, 13]
+
+    def test_progress_says_loss_and_clusters(self) -> None:
+        told: list[tuple[str, int, int]] = []
+        history = train(
+            stages((1, 2)), seed=3, fingerprint="", progress=lambda *one: told.append(one), name="x"
+        )
+        assert [one[1:] for one in told] == [(1, 1), (1, 2), (2, 2)]
+        assert told[-1][0] == (
+            f"x (second, loss {history.losses[-1]:.3f}, {history.sizes[-1]:.1f} clusters)"
+        )
+
+
+class TestParts:
+    def test_effective_count(self) -> None:
+        assert effective_count(np.zeros(9, int)) == pytest.approx(1)
+        assert effective_count(np.arange(12) % 4) == pytest.approx(4)
+        shares = np.array([0.75, 0.25])
+        naive = np.exp(-sum(share * np.log(share) for share in shares))
+        assert effective_count(np.array([5, 5, 5, 2])) == pytest.approx(naive)
+
+    @pytest.mark.parametrize(("n", "size"), [(83, 32), (5, 8), (64, 64), (96, 64), (2, 2)])
+    def test_batches_have_every_row_once(self, n: int, size: int) -> None:
+        parts = batches(n, size, np.random.default_rng(0))
+        assert len(parts) == batch_count(n, size)
+        assert sorted(np.concatenate(parts)) == list(range(n))
+        assert min(map(len, parts)) >= 2
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+    def test_an_optimizer_comes_back(self) -> None:
+        course: Course = stages()[0]()
+        course.epoch(np.random.default_rng(0))
+        tensors = checkpoints.optimizer_tensors(course.optimizer)
+        assert tensors
+        other: Course = stages()[0]()
+        checkpoints.restore_optimizer(other.optimizer, tensors)
+        again = checkpoints.optimizer_tensors(other.optimizer)
+        assert again.keys() == tensors.keys()
+        assert all(torch.equal(again[key], tensors[key]) for key in tensors)
