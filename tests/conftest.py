@@ -20,6 +20,16 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def one_torch_thread() -> Iterator[None]:
+    """Threads only wait for each other where networks and photos are as small as those of tests."""
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def plates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with parts/ (7 dents, 7 streaks) and good/ (10 without a flaw)."""

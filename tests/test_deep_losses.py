@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
@@ -31,13 +31,7 @@ from flawsort.deep.losses import (  # noqa: E402
 TINY = {"rel": 0, "abs": 1e-6}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Products as small as these only wait for more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def shares(n: int, k: int, *, seed: int = 0) -> torch.Tensor:

@@ -27,6 +27,8 @@ from flawsort.records import Bags  # noqa: E402
 
 SIDE = 64
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:

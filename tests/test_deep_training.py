@@ -25,6 +25,8 @@ from flawsort.errors import OptionError  # noqa: E402
 
 N, K = 12, 3
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 
 class Fitting:
     """A stage that fits a linear layer to random numbers; Adam or SGD with momentum."""

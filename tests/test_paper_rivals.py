@@ -192,6 +192,7 @@ class TestWhenTheyAreTrained:
         text = run(sets[1:], tmp_path, "clusterers", deep=False).text
         assert "were not trained" not in text
 
+    @pytest.mark.usefixtures("one_torch_thread")
     def test_trained_once_and_kept(
         self, sets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

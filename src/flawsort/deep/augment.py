@@ -220,9 +220,7 @@ def _equalise(photos: torch.Tensor, amounts: NDArray[np.float64]) -> torch.Tenso
     flat = (photos * 255).round().long().flatten(2)
     counts = photos.new_zeros((*flat.shape[:2], 256))
     counts.scatter_add_(2, flat, torch.ones_like(flat, dtype=photos.dtype))
-    below = counts.cumsum(2) - counts
-    most = below.amax(2, keepdim=True)
-    table = torch.where(most > 0, below / most.clamp_min(1), below)
+    table = (counts.cumsum(2) - counts) / flat.shape[2]
     return table.gather(2, flat).reshape(photos.shape)
 
 

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-# Bump when what is stored changes its meaning.
+# Bump when what is stored changes its meaning, or a method is trained otherwise than before.
 FORMAT = 1
 _KEY = "flawsort"
 

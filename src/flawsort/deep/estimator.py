@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 
 from flawsort.backbones.timm import choose_device
+from flawsort.deep.checkpoints import FORMAT
 from flawsort.deep.photos import load_photos
 from flawsort.deep.training import COLLAPSED, Course, History, repeatable, train
 from flawsort.errors import InputError, OptionError
@@ -122,6 +123,7 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
         view = options.pop("view") or View()
         kept = {name: value for name, value in options.items() if name not in _WITHOUT_EFFECT}
         described = {
+            "format": FORMAT,
             "method": self.name,
             "options": {name: repr(value) for name, value in kept.items()},
             "view": view.describe(),

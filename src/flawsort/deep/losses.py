@@ -1,7 +1,7 @@
 """The losses of IIC, SCAN and GATCluster, each a small function of assignments.
 
 Assignments are probabilities (n, k) unless said: row i is how image i is spread over k clusters.
-All are computed in single precision, whatever a network computed in.
+They are to be in single precision, whatever a network computed in.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Residual(nn.Module):
         super().__init__()
         self.trunk = _trunk(weights, pretrained, channels)
         self.width = int(self.trunk.feature_info[-1 - _absent(self.trunk)]["num_chs"])
-        self.centred = False
+        self.register_buffer("centred", torch.zeros((), dtype=torch.bool))
         self.register_buffer("middle", torch.zeros(self.width))
         self.register_buffer("length", torch.ones(()))
 
@@ -53,7 +53,7 @@ class Residual(nn.Module):
         middle = features.mean(0)
         if not self.centred:
             self.length.copy_((features - middle).norm(dim=1).mean().clamp_min(1e-6))
-            self.centred = True
+            self.centred.fill_(True)
         else:
             middle = middle * self.length
         self.middle += middle
