@@ -428,7 +428,9 @@ def naive_equalise(photo: Array, amount: float) -> Array:
     result = np.empty_like(photo)
     for colour, values in enumerate(photo):
         for place, value in np.ndenumerate(values):
-            result[colour][place] = sum(values.ravel() < value - 1e-9) / values.size
+            below = sum(values.ravel() < value - 1e-9)
+            rest = sum(values.ravel() < values.max() - 1e-9)  # all that are not the largest
+            result[colour][place] = below / rest if rest else value
     return result
 
 
@@ -534,10 +536,22 @@ def test_equalised_values_are_shares_of_pixels_below(top: int) -> None:
     np.testing.assert_allclose(changed[0], naive_equalise(values[0] / 255, 0), atol=1e-5)
 
 
+def test_equalised_as_pillow_does_it() -> None:
+    values = (random_bytes(1, 64, 64, seed=3) // 3 + 40).astype(np.uint8)
+    values[:, :, :40] = 255  # a bright background
+    changed = augment._TONES["equalise"](as_floats(torch.tensor(values)), np.zeros(1))
+    image = Image.fromarray(values[0].transpose(1, 2, 0))
+    expected = np.asarray(ImageOps.equalize(image)).transpose(2, 0, 1) / 255
+    # It counts in whole levels, 255 of them, and here one for each 6 pixels: up to a few off.
+    np.testing.assert_allclose(changed[0], expected, atol=0.05)
+    assert changed.max() == 1
+
+
 @pytest.mark.parametrize("level", [0.0, 0.4, 1.0])
 def test_a_photo_of_one_tone_has_no_contrast_to_raise(level: float) -> None:
     plain = torch.full((1, 3, 4, 4), level)
     assert torch.equal(augment._TONES["autocontrast"](plain, np.zeros(1)), plain)
+    assert torch.equal(augment._TONES["equalise"](plain, np.zeros(1)), plain)
 
 
 @pytest.mark.parametrize("name", augment._MOVES)

@@ -5,6 +5,7 @@ Narrow networks stand for the real ones, which a CPU would take minutes for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,31 @@ class TestEveryMethod:
         assert method.epoch_labels_.shape == (n_epochs, 8)
         assert np.array_equal(method.epoch_labels_[-1], labels)
         assert method.losses_.shape == method.effective_clusters_.shape == (n_epochs,)
-        assert np.isfinite(method.losses_).all()
+        assert np.isfinite(method.losses_[:2]).all()
         assert len(method.images_) == 8
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+    def test_a_gpu_learns_in_mixed_precision(self, make: Callable[..., Any]) -> None:
+        images, _ = stripes(("down", "across"), 4)
+        method = make(device="cuda").fit(images)
+        near = make(device="cpu").fit(images)
+        assert np.isfinite(method.losses_).all()
+        # The same chance, so the same batches and changes: only the rounding differs.
+        assert np.allclose(method.losses_[0], near.losses_[0], rtol=0.1, atol=0.1)
+
+    def test_halves_go_through_every_part(
+        self, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Mixed precision as on a GPU, on the CPU."""
+        images, _ = stripes(("down", "across"), 4)
+        for module in ("training", "iic", "scan", "gatcluster"):
+            monkeypatch.setattr(
+                f"flawsort.deep.{module}.mixed_precision",
+                lambda device: torch.autocast("cpu", torch.bfloat16),
+            )
+        method = make().fit(images)
+        assert method.probabilities_.dtype == np.float32
+        assert np.isfinite(method.losses_[:2]).all()
 
     def test_neither_order_nor_copies_matter(self, make: Callable[..., Any]) -> None:
         images, _ = stripes(("down", "across"), 4)
@@ -140,17 +164,22 @@ class TestEveryMethod:
         plain = estimator.train
         monkeypatch.setattr(estimator, "train", lambda *a, **k: plain(*a, **{**k, "every": 0.0}))
 
-        def stop(stage: str, done: int, total: int) -> None:
-            if stage.startswith("training"):
-                raise KeyboardInterrupt
-
         path = tmp_path / "half.safetensors"
-        with pytest.raises(KeyboardInterrupt):
-            make(checkpoint=path, progress=stop).fit(images)
-        assert path.is_file()
-        again = make(checkpoint=path).fit(images)
-        assert np.array_equal(again.probabilities_, whole.probabilities_)
-        assert np.array_equal(again.losses_, whole.losses_)
+        for stop_at in range(1, len(whole.losses_)):
+            seen = 0
+
+            def stop(stage: str, done: int, total: int, last: int = stop_at) -> None:
+                nonlocal seen
+                seen += stage.startswith("training")
+                if seen == last:
+                    raise KeyboardInterrupt
+
+            path.unlink(missing_ok=True)
+            with pytest.raises(KeyboardInterrupt):
+                make(checkpoint=path, progress=stop).fit(images)
+            again = make(checkpoint=path).fit(images)
+            assert np.array_equal(again.probabilities_, whole.probabilities_)
+            assert np.array_equal(again.losses_, whole.losses_, equal_nan=True)
         with pytest.raises(OptionError, match="is of another training"):
             make(checkpoint=path, random_state=9).fit(images)
 
@@ -168,8 +197,12 @@ class TestEveryMethod:
             make(n_clusters=1).fit(images)
         with pytest.raises(OptionError, match="n_epochs must be an integer of at least 1"):
             make(n_epochs=0).fit(images)
-        with pytest.raises(OptionError, match="random_state must be an integer from 0"):
-            make(random_state=-1).fit(images)
+        for seed in (-1, True, 2**32, 0.5):
+            with pytest.raises(OptionError, match="random_state must be an integer from 0 to 429"):
+                make(random_state=seed).fit(images)
+        for rate in (0, float("nan"), "fast"):
+            with pytest.raises(OptionError, match="learning_rate must be a number from 1e-09"):
+                make(learning_rate=rate).fit(images)
         with pytest.raises(InputError, match=r"as many different images as clusters, 4\. Got 3"):
             make(n_clusters=4).fit(images)
         with pytest.raises(InputError, match=r"at least 2 images of different content.*Got 1 of 3"):
@@ -190,6 +223,7 @@ class TestEveryMethod:
         images = make().fit(stripes(("down", "across"), 2)[0]).images_
         first = make().fingerprint(images)
         assert make(device=None, checkpoint="x", progress=print).fingerprint(images) == first
+        assert make(n_clusters=np.int64(2)).fingerprint(images) == first
         assert make(random_state=1).fingerprint(images) != first
         assert make(n_epochs=3).fingerprint(images) != first
         assert make(view=View(fit="crop")).fingerprint(images) != first
@@ -213,6 +247,45 @@ def test_a_collapse_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         "GATCluster collapsed: (nearly) all images are in one of 2 clusters. Try another "
         "random_state."
     ]
+
+
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [
+        (iic(crop_size=64), "crop_size must be at most side, 40. Got 64."),
+        (iic(n_heads=0), "n_heads must be an integer of at least 1. Got 0."),
+        (iic(n_repeats=0), "n_repeats must be an integer of at least 1. Got 0."),
+        (iic(side=8), "side must be an integer of at least 32. Got 8."),
+        (scan(label_epochs=None), "label_epochs must be an integer of at least 1. Got None."),
+        (scan(n_neighbours=2.5), "n_neighbours must be an integer of at least 1, or None. Got 2.5"),
+        (scan(threshold=2.0), "threshold must be a number from 0 to 1. Got 2.0."),
+        (gatcluster(n_repeats=0), "n_repeats must be an integer of at least 1. Got 0."),
+    ],
+    ids=repr,
+)
+def test_options_out_of_reach(method: Any, error: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(error)):
+        method.fit(stripes(("down", "across"), 2)[0])
+
+
+def test_nobody_is_confident() -> None:
+    method = scan(threshold=1.0).fit(stripes(("down", "across"), 4)[0])
+    assert np.isnan(method.losses_).tolist() == [False, False, True, True]
+    assert method.warnings_[0] == (
+        "SCAN had nothing to learn in 2 of 4 epochs: no image was assigned with enough confidence."
+    )
+
+
+def test_weights_count_where_they_are_used(tmp_path: Path) -> None:
+    images = gatcluster(n_epochs=1).fit(stripes(("down", "across"), 2)[0]).images_
+    file = tmp_path / "weights.safetensors"
+    file.write_bytes(b"1")
+    plain = scan().fingerprint(images)
+    assert scan(weights=file).fingerprint(images) == plain  # not pretrained
+    begun = scan(weights=file, pretrained=True).fingerprint(images)
+    assert begun not in (plain, scan(pretrained=True).fingerprint(images))
+    file.write_bytes(b"2")
+    assert scan(weights=file, pretrained=True).fingerprint(images) != begun
 
 
 def test_pairs_alike() -> None:

@@ -12,13 +12,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 
+from safetensors.torch import save_file  # noqa: E402
+
 from flawsort.deep import checkpoints  # noqa: E402
 from flawsort.deep.training import (  # noqa: E402
     Course,
     History,
     batch_count,
     batches,
-    effective_count,
     train,
 )
 from flawsort.errors import OptionError  # noqa: E402
@@ -112,36 +113,69 @@ class TestTrain:
             train(stages(), seed=3, fingerprint="xyz", checkpoint=path)
         assert run(path).losses  # and is left as it was
 
-    @pytest.mark.parametrize("damage", ["cut", "empty", "other", "older"])
-    def test_a_damaged_checkpoint_is_begun_anew(self, tmp_path: Path, damage: str) -> None:
+    @pytest.mark.parametrize("damage", ["cut", "empty", "other", "older", "weights"])
+    def test_a_file_that_is_no_checkpoint_is_left_alone(self, tmp_path: Path, damage: str) -> None:
         path = tmp_path / "kept.safetensors"
         with pytest.raises(KeyboardInterrupt):
             run(path, stop_at=3)
-        if damage == "older":
+        if damage in ("older", "weights"):
             said, tensors = checkpoints.load(path) or ({}, {})
-            del said["format"]
-            metadata = {"flawsort": json.dumps({**said, "format": 0})}
-            from safetensors.torch import save_file
-
-            save_file(tensors, path, metadata)
+            older = {"flawsort": json.dumps({**said, "format": 0})}
+            save_file(tensors, path, older if damage == "older" else None)
         else:
             content = path.read_bytes()
             path.write_bytes({"cut": content[:-40], "empty": b"", "other": b"hello " * 20}[damage])
-        assert run(path).losses == run().losses
+        before = path.read_bytes()
+        with pytest.raises(OptionError, match=r"not one that this version can go on from.*delete"):
+            run(path)
+        assert path.read_bytes() == before
 
-    def test_no_half_of_a_file_is_left(self, tmp_path: Path, monkeypatch: Any) -> None:
+    def test_a_place_that_cannot_be_written_is_noticed_at_once(self, tmp_path: Path) -> None:
+        (tmp_path / "folder").mkdir()
+        with pytest.raises(OptionError, match="must be a file"):
+            run(tmp_path / "folder", stop_at=1)
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(OptionError, match="cannot be written"):
+            run(tmp_path / "file" / "kept.safetensors", stop_at=1)
+
+    def test_a_full_disk_costs_the_checkpoint_only(self, tmp_path: Path, monkeypatch: Any) -> None:
         path = tmp_path / "kept.safetensors"
         with pytest.raises(KeyboardInterrupt):
             run(path, stop_at=3)
         before = path.read_bytes()
 
-        def full(*_: object, **__: object) -> None:
-            raise OSError("No space left on device")
+        def full(_: object, place: Path, **__: object) -> None:
+            place.write_bytes(b"half")
+            raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(checkpoints, "save_file", full)
-        with pytest.raises(OSError, match="No space left"):
-            run(path)
+        history = run(path)
+        assert history.losses == run().losses
+        assert history.trouble == [
+            f"The checkpoint '{path}' could not be written: No space left on device."
+        ]
         assert path.read_bytes() == before
+        assert [one.name for one in tmp_path.iterdir()] == ["kept.safetensors"]
+
+    def test_a_loss_that_is_no_number_ends_it(self, monkeypatch: Any) -> None:
+        monkeypatch.setattr(Fitting, "epoch", lambda *_: float("nan"))
+        with pytest.raises(OptionError, match=r"the loss is nan after epoch 1 of stage 'first'"):
+            run()
+
+    def test_an_epoch_with_nothing_to_learn(self, monkeypatch: Any, tmp_path: Path) -> None:
+        told: list[str] = []
+        monkeypatch.setattr(Fitting, "epoch", lambda *_: None)
+        path = tmp_path / "kept.safetensors"
+        for _ in range(2):  # the second time from the file
+            history = train(
+                stages((1, 1)),
+                seed=3,
+                fingerprint="",
+                checkpoint=path,
+                progress=lambda stage, *_: told.append(stage),
+            )
+            assert np.isnan(history.losses).tolist() == [True, True]
+        assert "(second, nothing to learn, " in told[-1]
 
     def test_it_is_written_every_so_often_and_at_the_end(
         self, tmp_path: Path, monkeypatch: Any
@@ -173,13 +207,6 @@ class TestTrain:
 
 
 class TestParts:
-    def test_effective_count(self) -> None:
-        assert effective_count(np.zeros(9, int)) == pytest.approx(1)
-        assert effective_count(np.arange(12) % 4) == pytest.approx(4)
-        shares = np.array([0.75, 0.25])
-        naive = np.exp(-sum(share * np.log(share) for share in shares))
-        assert effective_count(np.array([5, 5, 5, 2])) == pytest.approx(naive)
-
     @pytest.mark.parametrize(("n", "size"), [(83, 32), (5, 8), (64, 64), (96, 64), (2, 2)])
     def test_batches_have_every_row_once(self, n: int, size: int) -> None:
         parts = batches(n, size, np.random.default_rng(0))
@@ -198,3 +225,15 @@ class TestParts:
         again = checkpoints.optimizer_tensors(other.optimizer)
         assert again.keys() == tensors.keys()
         assert all(torch.equal(again[key], tensors[key]) for key in tensors)
+
+    def test_its_memory_is_laid_out_as_the_network_is(self) -> None:
+        layer = torch.nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+        optimizer = torch.optim.Adam(layer.parameters())
+        layer(torch.ones(1, 3, 4, 4)).sum().backward()
+        optimizer.step()
+        tensors = checkpoints.optimizer_tensors(optimizer)
+        plain = {key: value.contiguous() for key, value in tensors.items()}  # as a file has them
+        checkpoints.restore_optimizer(optimizer, plain)
+        memory = optimizer.state[layer.weight]["exp_avg"]
+        assert memory.stride() == layer.weight.stride()
+        assert torch.equal(memory, tensors["0.exp_avg"])

@@ -19,6 +19,8 @@ from flawsort.errors import InputError, OptionError
 from flawsort.metrics import (
     agreement,
     area_under_purity,
+    collapsed,
+    effective_clusters,
     match_clusters,
     pixel_auroc,
     purity_curve,
@@ -351,3 +353,16 @@ class TestSeveralKinds:
     def test_nobody(self) -> None:
         with pytest.raises(InputError, match="Got 0 and 0"):
             several_kinds([], [], self.CLASS_OF)
+
+
+class TestEffectiveClusters:
+    def test_sizes_decide(self) -> None:
+        assert effective_clusters(np.zeros(9, int)) == pytest.approx(1)
+        assert effective_clusters(np.arange(12) % 4) == pytest.approx(4)
+        naive = np.exp(-sum(share * np.log(share) for share in (0.75, 0.25)))
+        assert effective_clusters([5, 5, 5, 2]) == pytest.approx(naive)
+
+    def test_one_image_apart_is_a_collapse_too(self) -> None:
+        assert collapsed([3] * 10)
+        assert collapsed([0] * 580 + [1, 2, 3])
+        assert not collapsed([0] * 8 + [1])

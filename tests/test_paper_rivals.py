@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flawsort.backbones import load_backbone
-from flawsort.errors import BackboneError
+from flawsort.errors import BackboneError, OptionError
 from flawsort.metrics import agreement
 from flawsort.paper import jobs
 from flawsort.paper.products import Products
@@ -167,7 +167,10 @@ class TestTable:
         values = {one.row: one.value for one in filled.cells if one.set == "object"}
         assert values["deep/scan"] is None
         assert values["deep/scan-random"] is not None
-        assert outcome.text.count("Skipped: deep/scan: The weights could not be downloaded.") == 1
+        assert values["deep/iic-pretrained-best"] is None
+        told = "Skipped: deep/... from ImageNet weights: The weights could not be downloaded."
+        assert outcome.text.count(told) == 1
+        assert outcome.text.count("Skipped") == 1
 
 
 class TestWhenTheyAreTrained:
@@ -187,6 +190,18 @@ class TestWhenTheyAreTrained:
         pytest.importorskip("timm")
         text = run(sets[1:], tmp_path, "clusterers", device="cpu").text
         assert "without a GPU it takes hours (--deep does it)" in text
+
+    @pytest.mark.parametrize("name", ["x.txt", "x.safetensors"])
+    def test_wrong_weights_are_noticed_at_once(
+        self, sets: tuple[Path, Path], tmp_path: Path, name: str
+    ) -> None:
+        pytest.importorskip("timm")
+        file = tmp_path / name
+        file.write_text("no weights")
+        training = Training(weights=file)
+        with pytest.raises(OptionError, match="--deep-weights cannot be used: "):
+            run(sets[1:], tmp_path, "clusterers", deep=True, training=training)
+        assert not (tmp_path / "trained").exists()
 
     def test_not_when_told_so(self, sets: tuple[Path, Path], tmp_path: Path) -> None:
         text = run(sets[1:], tmp_path, "clusterers", deep=False).text
@@ -210,7 +225,12 @@ class TestWhenTheyAreTrained:
             assert first.shape == (n_epochs, len(task.truth))
         kept = sorted(path.name for path in (tmp_path / "trained").iterdir())
         assert [name.rpartition("-")[0] for name in kept] == ["mtd-iic-0", "mtd-scan-random-0"]
-        monkeypatch.setattr(estimator, "train", None)  # a second training would fail
+        (tmp_path / "trained" / kept[1]).rename(tmp_path / "done.npz")
+        damaged = (tmp_path / "trained" / kept[1]).with_suffix(".safetensors")
+        damaged.write_bytes(b"cut")
+        assert np.array_equal(epoch_labels(products, "scan-random", 0, training), first)
+        assert not damaged.exists()
+        monkeypatch.setattr(estimator, "train", None)  # another training would fail
         assert np.array_equal(epoch_labels(products, "scan-random", 0, training), first)
         with pytest.raises(TypeError):
             epoch_labels(products, "scan-random", 1, training)

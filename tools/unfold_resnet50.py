@@ -102,8 +102,9 @@ def main() -> None:
     state = {key: value for key, value in trunk.state_dict().items() if "layer4" not in key}
     state |= {f"{name}.weight": weights for name, (weights, _) in found.items()}
     metadata = {ORIGINAL_FORM[0]: ORIGINAL_FORM[1]}
-    save_file(state, given.output, metadata)
-    network = Residual(weights=given.output)
+    partial = given.output.with_name(f"partial-{given.output.name}")
+    save_file(state, partial, metadata)
+    network = Residual(weights=partial)
 
     images = find_images(given.images)
     chosen = np.random.default_rng(0).permutation(len(images))[:64]
@@ -115,18 +116,19 @@ def main() -> None:
         key: value.half() if value.ndim == 4 and key != "conv1.weight" else value
         for key, value in network.trunk.state_dict().items()
     }
-    save_file(halves, given.output, metadata)
+    save_file(halves, partial, metadata)
 
     session = onnxruntime.InferenceSession(given.onnx, providers=["CPUExecutionProvider"])
     (expected,) = session.run(["stride16"], {"image": pixels[:4]})
-    again = Residual(weights=given.output).eval()
+    again = Residual(weights=partial).eval()
     with torch.inference_mode():
         maps = again.trunk.forward_features(normalise(torch.from_numpy(pixels[:4]))).numpy()
     middle = (..., slice(5, 11), slice(5, 11))
     away = float(np.abs(maps - expected)[middle].max() / np.abs(expected).max())
-    print(f"{given.output}: {given.output.stat().st_size / 1e6:.1f} MB, {away:.1e} from the file")
+    print(f"{partial.stat().st_size / 1e6:.1f} MB, {away:.1e} from the file")
     if away > CLOSE:
-        raise SystemExit("The two networks differ.")
+        raise SystemExit(f"The two networks differ; see '{partial}'.")
+    partial.replace(given.output)
 
 
 if __name__ == "__main__":

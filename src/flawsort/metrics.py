@@ -13,6 +13,8 @@ from flawsort.records import Bools, Floats, Ints
 
 # The positive pixels are ranked among the negative ones so many at a time.
 PIXELS_AT_ONCE = 2**20
+# Clusters count as one when their sizes say no more than so many of one size would.
+COLLAPSED = 1.05
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,17 @@ def several_kinds(
     return SeveralKinds(
         len(truth), float(np.mean(recalls)), float(np.mean(alone)), float(np.mean(right))
     )
+
+
+def effective_clusters(labels: Sequence[int] | Ints) -> float:
+    """exp of the entropy of the clusters' sizes: as many clusters of one size would say as much."""
+    shares = np.unique(np.asarray(labels), return_counts=True)[1] / len(labels)
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def collapsed(labels: Sequence[int] | Ints) -> bool:
+    """Whether (nearly) all images are in one cluster."""
+    return effective_clusters(labels) < COLLAPSED
 
 
 def match_clusters(confusion: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -36,6 +36,11 @@ def normalise(photos: torch.Tensor) -> torch.Tensor:
     return (photos - mean) / photos.new_tensor(STD).reshape(3, 1, 1)
 
 
+def as_pixels(photos: torch.Tensor) -> torch.Tensor:
+    """What a network sees of colours, laid out as its convolutions like it."""
+    return normalise(photos).contiguous(memory_format=torch.channels_last)
+
+
 def whole(photos: torch.Tensor, size: int) -> torch.Tensor:
     """All of each photo, (n, 3, size, size), unchanged where it has that size."""
     if photos.shape[-2:] == (size, size):
@@ -216,12 +221,15 @@ def _autocontrast(photos: torch.Tensor, amounts: NDArray[np.float64]) -> torch.T
 
 
 def _equalise(photos: torch.Tensor, amounts: NDArray[np.float64]) -> torch.Tensor:
-    """Each colour's values spread evenly: a value becomes the share of pixels below it."""
+    """Each colour's values spread evenly, as pillow does it: a value becomes the share of pixels
+    below it, of those that are not the largest. A colour of one value stays."""
     flat = (photos * 255).round().long().flatten(2)
     counts = photos.new_zeros((*flat.shape[:2], 256))
     counts.scatter_add_(2, flat, torch.ones_like(flat, dtype=photos.dtype))
-    table = (counts.cumsum(2) - counts) / flat.shape[2]
-    return table.gather(2, flat).reshape(photos.shape)
+    below = counts.cumsum(2) - counts
+    rest = below.masked_fill(counts == 0, 0).amax(2, keepdim=True)
+    spread = (below / rest.clamp_min(1)).gather(2, flat).reshape(photos.shape)
+    return torch.where(rest[..., None] > 0, spread, photos)
 
 
 def _solarise(photos: torch.Tensor, amounts: NDArray[np.float64]) -> torch.Tensor:

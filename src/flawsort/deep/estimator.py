@@ -6,6 +6,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,32 +15,36 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 
+from flawsort.backbones.networks import NETWORKS
 from flawsort.backbones.timm import choose_device
 from flawsort.deep.checkpoints import FORMAT
+from flawsort.deep.limits import Limit
+from flawsort.deep.networks import RESIDUAL
 from flawsort.deep.photos import load_photos
-from flawsort.deep.training import COLLAPSED, Course, History, repeatable, train
-from flawsort.errors import InputError, OptionError
+from flawsort.deep.training import Course, History, repeatable, train
+from flawsort.errors import InputError
 from flawsort.files import digest_of
 from flawsort.images import View
 from flawsort.inputs import Images, gather
+from flawsort.metrics import collapsed
 from flawsort.records import Bags, ImageSet, Ints, Progress
 
-# What changes nothing about the result.
-_WITHOUT_EFFECT = ("checkpoint", "device", "progress", "weights")
+# What decides nothing but the rounding, or is described in another way.
+_NOT_DECIDING = ("checkpoint", "device", "progress", "view", "weights")
 
 
 class DeepClusterer(ClusterMixin, BaseEstimator):
     """A method that trains a network on the images that it groups.
 
     After `fit`, in the order of the images given: `labels_` (n,), `probabilities_` (n, k). An entry
-    an epoch: `epoch_labels_` (n_epochs, n), `losses_`, and `effective_clusters_`, the number of
-    clusters that their sizes amount to (exp of their entropy). Besides: `collapsed_`, whether all
-    images ended in one cluster; `images_`, what was used and what was set aside; `warnings_`.
+    an epoch, of all stages: `epoch_labels_` (n_epochs, n), `losses_` (NaN where there was nothing
+    to learn), and `effective_clusters_`, the number of clusters that their sizes amount to (exp of
+    their entropy). Besides: `collapsed_`, whether (nearly) all images ended in one cluster;
+    `images_`, what was used and what was set aside; `warnings_`.
     """
 
     name: ClassVar[str]
-    # Options that the method chooses itself where they are None.
-    may_be_none: ClassVar[tuple[str, ...]] = ()
+    limits: ClassVar[dict[str, Limit]]
     n_clusters: int
     batch_size: int
     device: str | None
@@ -96,8 +101,14 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
         self.probabilities_: NDArray[np.float32] = history.probabilities[rows]
         self.losses_ = np.array(history.losses)
         self.effective_clusters_ = np.array(history.sizes)
-        self.collapsed_ = bool(self.effective_clusters_[-1] < COLLAPSED)
-        self.warnings_: list[str] = []
+        self.collapsed_ = collapsed(history.labels[-1])
+        self.warnings_: list[str] = list(history.trouble)
+        idle = int(np.isnan(self.losses_).sum())
+        if idle:
+            self.warnings_.append(
+                f"{self.name} had nothing to learn in {idle} of {len(self.losses_)} epochs: no "
+                "image was assigned with enough confidence."
+            )
         if self.collapsed_:
             self.warnings_.append(
                 f"{self.name} collapsed: (nearly) all images are in one of {self.n_clusters} "
@@ -106,28 +117,30 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
         return self
 
     def _check(self) -> None:
-        for name, least in (("n_clusters", 2), ("n_epochs", 1), ("batch_size", 2)):
-            value = getattr(self, name)
-            if value is None and name in self.may_be_none:
-                continue
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-                raise OptionError(f"{name} must be an integer of at least {least}. Got {value!r}.")
-        seed = self.random_state
-        if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-            raise OptionError(f"random_state must be an integer from 0 to 2**32 - 1. Got {seed!r}.")
+        for name, limit in self.limits.items():
+            limit.check(name, getattr(self, name))
+
+    def _weights_file(self) -> Path | None:
+        """The file of weights to begin with, if there is one and it is to be used."""
+        options = self.get_params(deep=False)
+        used = options.get("pretrained") and options.get("weights") is not None
+        return Path(options["weights"]) if used else None
 
     def fingerprint(self, images: ImageSet) -> str:
         """Over all that decides the result: the method, its options, weights and contents."""
         options: dict[str, Any] = self.get_params(deep=False)
-        weights = options.get("weights")
-        view = options.pop("view") or View()
-        kept = {name: value for name, value in options.items() if name not in _WITHOUT_EFFECT}
+        view = options["view"] or View()
+        file = self._weights_file()
         described = {
             "format": FORMAT,
             "method": self.name,
-            "options": {name: repr(value) for name, value in kept.items()},
+            "options": {
+                name: float(value) if isinstance(value, Real) else repr(value)
+                for name, value in options.items()
+                if name not in _NOT_DECIDING
+            },
             "view": view.describe(),
-            "weights": None if weights is None else digest_of(Path(weights)),
+            "weights": NETWORKS[RESIDUAL].model if file is None else digest_of(file),
             "images": sorted(set(images.digests)),
         }
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

@@ -15,13 +15,14 @@ from torch import nn
 
 from flawsort.deep.augment import (
     as_floats,
+    as_pixels,
     jitter,
     move,
-    normalise,
     random_affine,
     random_flip,
 )
 from flawsort.deep.estimator import DeepClusterer
+from flawsort.deep.limits import COMMON, Limit, rate
 from flawsort.deep.losses import (
     attention_loss,
     balanced_targets,
@@ -50,6 +51,11 @@ class GATCluster(DeepClusterer):
     """
 
     name: ClassVar[str] = "GATCluster"
+    limits: ClassVar[dict[str, Limit]] = {
+        **COMMON,
+        "n_repeats": Limit(1),
+        "learning_rate": rate(),
+    }
 
     def __init__(
         self,
@@ -131,7 +137,7 @@ class _FourTasks:
 
     def assign(self) -> torch.Tensor:
         def ask(photos: torch.Tensor) -> torch.Tensor:
-            whole: torch.Tensor = self._network(_seen(as_floats(photos)))[0]
+            whole: torch.Tensor = self._network(as_pixels(as_floats(photos)))[0]
             return whole
 
         return look(ask, self._photos, self._network)
@@ -149,7 +155,7 @@ class _FourTasks:
             saturation=0,
             hue=0.2,
         )
-        return _seen(coloured)
+        return as_pixels(coloured)
 
 
 def pairs_alike(labels: Ints, k: int) -> torch.Tensor:
@@ -160,7 +166,3 @@ def pairs_alike(labels: Ints, k: int) -> torch.Tensor:
         return torch.eye(len(labels))
     same: NDArray[np.bool_] = labels[:, None] == labels[None]
     return torch.from_numpy(same.astype(np.float32))
-
-
-def _seen(photos: torch.Tensor) -> torch.Tensor:
-    return normalise(photos).contiguous(memory_format=torch.channels_last)

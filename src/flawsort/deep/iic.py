@@ -14,17 +14,19 @@ from torch import nn
 
 from flawsort.deep.augment import (
     as_floats,
+    as_pixels,
     jitter,
     move,
-    normalise,
     random_crop,
     random_flip,
     sobel,
 )
 from flawsort.deep.estimator import DeepClusterer
+from flawsort.deep.limits import COMMON, Limit, rate
 from flawsort.deep.losses import information_loss
 from flawsort.deep.networks import HeadedResidual, Residual
 from flawsort.deep.training import Course, batch_count, batches, look, mixed_precision
+from flawsort.errors import OptionError
 from flawsort.images import View
 from flawsort.records import Progress
 
@@ -51,7 +53,16 @@ class IIC(DeepClusterer):
     """
 
     name: ClassVar[str] = "IIC"
-    may_be_none: ClassVar[tuple[str, ...]] = ("n_epochs",)
+    limits: ClassVar[dict[str, Limit]] = {
+        **COMMON,
+        "n_epochs": Limit(1, optional=True),
+        "n_repeats": Limit(1),
+        "n_heads": Limit(1),
+        "over_clusters": Limit(1),
+        "learning_rate": rate(),
+        "crop_size": Limit(32),
+        "side": Limit(32),
+    }
 
     def __init__(
         self,
@@ -94,9 +105,12 @@ class IIC(DeepClusterer):
         return self.side
 
     def _stages(self, photos: torch.Tensor) -> list[Callable[[], Course]]:
-        file = Path(self.weights) if self.weights is not None and self.pretrained else None
+        if self.crop_size > self.side:
+            raise OptionError(f"crop_size must be at most side, {self.side}. Got {self.crop_size}.")
         trunk = Residual(
-            weights=file, pretrained=self.pretrained, channels=3 if self.pretrained else 2
+            weights=self._weights_file(),
+            pretrained=self.pretrained,
+            channels=3 if self.pretrained else 2,
         )
         heads = {
             OVER: (self.n_heads, self.over_clusters * self.n_clusters),
@@ -171,5 +185,6 @@ class _Pairs:
         return torch.stack([information_loss(one, other) for one, other in pairs])
 
     def _seen(self, photos: torch.Tensor) -> torch.Tensor:
-        pixels = normalise(photos) if self._options.pretrained else sobel(photos)
-        return pixels.contiguous(memory_format=torch.channels_last)
+        if self._options.pretrained:
+            return as_pixels(photos)
+        return sobel(photos).contiguous(memory_format=torch.channels_last)

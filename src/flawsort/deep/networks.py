@@ -63,15 +63,17 @@ def _trunk(weights: Path | None, pretrained: bool, channels: int) -> Any:
     import timm
 
     tag = NETWORKS[RESIDUAL].model
-    if weights is None:
+    if weights is None and pretrained:
         try:
-            return timm.create_model(tag, pretrained=pretrained, in_chans=channels, num_classes=0)
+            return timm.create_model(tag, pretrained=True, in_chans=channels, num_classes=0)
         except Exception as error:
             raise BackboneError(
                 f"The weights of {RESIDUAL} could not be downloaded ({first_line(error)}). Give "
                 "a file of them, or train without."
             ) from error
     trunk = timm.create_model(tag, in_chans=channels, num_classes=0)
+    if weights is None:
+        return trunk
     state = read_weights(weights)
     for number in (4, 3, 2):
         if any(key.startswith(f"layer{number}.") for key in state):

@@ -16,6 +16,7 @@ from torch import nn
 
 from flawsort.deep.augment import (
     as_floats,
+    as_pixels,
     cut_out,
     jitter,
     move,
@@ -27,9 +28,10 @@ from flawsort.deep.augment import (
     whole,
 )
 from flawsort.deep.estimator import DeepClusterer
+from flawsort.deep.limits import COMMON, Limit, rate
 from flawsort.deep.losses import confident_loss, neighbour_loss
 from flawsort.deep.networks import HeadedResidual, Residual, settle_norms, train_but_norms
-from flawsort.deep.training import Course, batches, look, mixed_precision
+from flawsort.deep.training import Course, batch_count, batches, look, mixed_precision
 from flawsort.images import View
 from flawsort.records import Progress
 
@@ -48,13 +50,24 @@ class SCAN(DeepClusterer):
     n_neighbours: nearest images that an image may be paired with; None for a quarter of the mean
         cluster, 50 at most. entropy_weight: of the term that keeps clusters of equal size.
     threshold: what counts as a confident answer. learning_rate: of SGD in the first step, for a
-        batch of 512, scaled to the batch. label_rate: of Adam in the second.
+        batch of 512, scaled to the batch. label_rate: of AdamW in the second.
     image_size: what the network sees; photos are cropped from a side 8/7 as long.
     pretrained: begin with ImageNet weights, from the file `weights` or by download; else at random.
     The others are as in `IIC`.
     """
 
     name: ClassVar[str] = "SCAN"
+    limits: ClassVar[dict[str, Limit]] = {
+        **COMMON,
+        "label_epochs": Limit(1),
+        "n_heads": Limit(1),
+        "n_neighbours": Limit(1, optional=True),
+        "entropy_weight": Limit(0, 1e3, whole=False),
+        "threshold": Limit(0, 1, whole=False),
+        "learning_rate": rate(),
+        "label_rate": rate(),
+        "image_size": Limit(32),
+    }
 
     def __init__(
         self,
@@ -101,14 +114,13 @@ class SCAN(DeepClusterer):
         return round(self.image_size * 8 / 7)
 
     def _stages(self, photos: torch.Tensor) -> list[Callable[[], Course]]:
-        file = Path(self.weights) if self.weights is not None and self.pretrained else None
-        trunk = Residual(weights=file, pretrained=self.pretrained)
+        trunk = Residual(weights=self._weights_file(), pretrained=self.pretrained)
         network = HeadedResidual(trunk, {HEADS: (self.n_heads, self.n_clusters)})
         network.to(photos.device, memory_format=torch.channels_last)
         size = self.image_size
         if not self.pretrained:
-            parts = photos.split(SETTLED_BY)
-            settle_norms(trunk, (_seen(whole(as_floats(part), size)) for part in parts))
+            parts = photos.tensor_split(batch_count(len(photos), SETTLED_BY))
+            settle_norms(trunk, (as_pixels(whole(as_floats(part), size)) for part in parts))
         # Images of one product share most of their features; and the authors' rate is for the
         # features of their own first step, not for those of any length.
         trunk.centre(_features(trunk, photos, size))
@@ -142,7 +154,7 @@ class _Neighbours:
             others = self._neighbours[torch.from_numpy(rows), torch.from_numpy(picks)]
             photos = as_floats(self._photos[others.to(place)])
             with torch.inference_mode(), mixed_precision(place):
-                features = self._trunk(_seen(_changed(photos, self._options.image_size, rng)))
+                features = self._trunk(as_pixels(_changed(photos, self._options.image_size, rng)))
             anchors = self._assignments(self._features[torch.from_numpy(rows).to(place)])
             neighbours = self._assignments(features.float().clone())
             weight = self._options.entropy_weight
@@ -182,9 +194,9 @@ class _SelfLabels:
         rate = options.label_rate
         self.optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=1e-4)
 
-    def epoch(self, rng: np.random.Generator) -> float:
+    def epoch(self, rng: np.random.Generator) -> float | None:
         place, size = self._photos.device, self._options.image_size
-        total = torch.zeros((), device=place)
+        total, count = torch.zeros((), device=place), 0
         for rows in batches(len(self._photos), self._options.batch_size, rng):
             photos = as_floats(self._photos[torch.from_numpy(rows).to(place)])
             answers = look(self._ask, photos, self._network)
@@ -203,21 +215,22 @@ class _SelfLabels:
             loss.backward()
             self.optimizer.step()
             total += loss.detach() * len(rows)
+            count += len(rows)
         trunk = self._network.trunk
         trunk.centre(_features(trunk, self._photos, size))
-        return float(total) / len(self._photos)
+        return float(total) / count if count else None
 
     def assign(self) -> torch.Tensor:
         return look(lambda part: self._ask(as_floats(part)), self._photos, self._network)
 
     def _ask(self, photos: torch.Tensor) -> torch.Tensor:
-        logits = self._network.ask(_seen(whole(photos, self._options.image_size)), HEADS)
+        logits = self._network.ask(as_pixels(whole(photos, self._options.image_size)), HEADS)
         return F.softmax(logits.float(), dim=1)
 
 
 def _features(trunk: Residual, photos: torch.Tensor, size: int) -> torch.Tensor:
     """(n, width): of the whole photos, unchanged."""
-    return look(lambda part: trunk(_seen(whole(as_floats(part), size))), photos, trunk)
+    return look(lambda part: trunk(as_pixels(whole(as_floats(part), size))), photos, trunk)
 
 
 def neighbour_count(n: int, options: SCAN) -> int:
@@ -249,7 +262,3 @@ def _changed(photos: torch.Tensor, size: int, rng: np.random.Generator) -> torch
         share=0.8,
     )
     return random_grey(coloured, rng, 0.2)
-
-
-def _seen(photos: torch.Tensor) -> torch.Tensor:
-    return normalise(photos).contiguous(memory_format=torch.channels_last)

@@ -16,34 +16,36 @@ from torch import nn
 
 from flawsort.deep import checkpoints
 from flawsort.errors import OptionError
-from flawsort.records import Floats, Ints, Progress
+from flawsort.metrics import effective_clusters
+from flawsort.records import Floats, Progress
 
 # Images that a network looks at together when nothing is learnt.
 LOOKED_AT = 256
-# Clusters count as one when the sizes of all of them say no more than that many would.
-COLLAPSED = 1.05
 
 
 class Course(Protocol):
     """A stage of training. modules: all that it changes, by name. epoch: learns from all images
-    once and returns the mean loss. assign: (n, k) probabilities as they are now."""
+    once and returns the mean loss, None where there was nothing to learn. assign: (n, k)
+    probabilities as they are now."""
 
     name: str
     n_epochs: int
     modules: dict[str, nn.Module]
     optimizer: torch.optim.Optimizer
 
-    def epoch(self, rng: np.random.Generator) -> float: ...
+    def epoch(self, rng: np.random.Generator) -> float | None: ...
 
     def assign(self) -> torch.Tensor: ...
 
 
 @dataclass
 class History:
-    """What happened, an entry an epoch. labels: (n,) each. sizes: the number of clusters that the
-    sizes amount to, exp of their entropy: 1 where all images are in one."""
+    """What happened, an entry an epoch. losses: NaN where nothing was learnt. labels: (n,) each.
+    sizes: the number of clusters that the sizes amount to, exp of their entropy: 1 where all images
+    are in one. trouble: what went wrong without stopping it."""
 
     losses: list[float] = field(default_factory=list)
+    trouble: list[str] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
     labels: list[NDArray[np.int16]] = field(default_factory=list)
     probabilities: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
@@ -67,6 +69,8 @@ def train(
     """
     history = History()
     written = monotonic()
+    if checkpoint:
+        checkpoints.check_place(checkpoint)
     found = None if checkpoint is None else checkpoints.load(checkpoint)
     begin, done = 0, 0
     if found is not None:
@@ -87,22 +91,27 @@ def train(
             done = 0
         for epoch in range(done, course.n_epochs):
             loss = course.epoch(np.random.default_rng([seed, number, epoch]))
+            if loss is not None and not np.isfinite(loss):
+                raise OptionError(
+                    f"Training broke down: the loss is {loss} after epoch {epoch + 1} of stage "
+                    f"'{course.name}'. Try a smaller learning rate."
+                )
             _note(history, loss, course.assign())
             last = (number + 1, epoch + 1) == (len(stages), course.n_epochs)
             if checkpoint and (last or monotonic() - written >= every):
                 said = {"fingerprint": fingerprint, "stage": number, "epoch": epoch + 1}
-                _keep(checkpoint, said, course, history)
+                try:
+                    _keep(checkpoint, said, course, history)
+                except OSError as error:  # a full disk, say, is no reason to lose the training
+                    words = error.strerror or error
+                    trouble = f"The checkpoint '{checkpoint}' could not be written: {words}."
+                    history.trouble = [trouble]
                 written = monotonic()
             if progress:
-                place = f"{course.name}, loss {loss:.3f}, {history.sizes[-1]:.1f} clusters"
+                what = "nothing to learn" if loss is None else f"loss {loss:.3f}"
+                place = f"{course.name}, {what}, {history.sizes[-1]:.1f} clusters"
                 progress(f"{name} ({place})", epoch + 1, course.n_epochs)
     return history
-
-
-def effective_count(labels: Ints) -> float:
-    """exp of the entropy of the clusters' sizes: as many clusters of one size would say as much."""
-    shares = np.unique(labels, return_counts=True)[1] / len(labels)
-    return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
 def batches(n: int, size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
@@ -118,7 +127,10 @@ def batch_count(n: int, size: int) -> int:
 @contextmanager
 def mixed_precision(device: torch.device) -> Iterator[None]:
     """bfloat16 on a GPU that has it, which needs no scaling of the loss; else single precision."""
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    able = False
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            able = torch.cuda.is_bf16_supported(including_emulation=False)
     with torch.autocast(device.type, torch.bfloat16, enabled=able):
         yield
 
@@ -139,12 +151,12 @@ def look(
         return torch.cat([ask(part).float() for part in photos.split(LOOKED_AT)])
 
 
-def _note(history: History, loss: float, probabilities: torch.Tensor) -> None:
+def _note(history: History, loss: float | None, probabilities: torch.Tensor) -> None:
     values: Floats = probabilities.cpu().numpy()
     labels = values.argmax(axis=1).astype(np.int16)
-    history.losses.append(loss)
+    history.losses.append(np.nan if loss is None else loss)
     history.labels.append(labels)
-    history.sizes.append(effective_count(labels))
+    history.sizes.append(effective_clusters(labels))
     history.probabilities = values.astype(np.float32)
 
 

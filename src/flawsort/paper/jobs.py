@@ -18,6 +18,7 @@ import numpy as np
 from flawsort.metrics import (
     agreement,
     area_under_purity,
+    collapsed,
     pixel_auroc,
     purity_curve,
     reduction_at,
@@ -223,7 +224,7 @@ def _deep(
             {
                 **measured[best],
                 "epoch": float(epoch + 1),
-                "collapsed": float(len(np.unique(epochs[epoch])) == 1),
+                "collapsed": float(collapsed(epochs[epoch])),
             }
         )
         if drawn:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.errors import OptionError
 from flawsort.paper.products import Products, read_arrays
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 PREFIX = "deep/"
 BEST = "-best"
-# A row's name -> the method and whether it begins with ImageNet weights, in the paper's order. The
-# paper has IIC and GATCluster from random weights and SCAN from ImageNet's; the others are ours.
+# A row's name -> the method and whether it begins with ImageNet weights, in the paper's order. It
+# says so of SCAN, and nothing of IIC, whose authors begin at random; the last two are ours.
 RIVALS = {
     "iic": ("IIC", False),
     "gatcluster": ("GATCluster", False),
@@ -65,7 +66,7 @@ def epoch_labels(
     path = products.home / "trained" / f"{stem}.npz"
     found = read_arrays(path)
     if found is None:
-        method.checkpoint = path.with_suffix(".safetensors")
+        method.checkpoint = _checkpoint(path)
         method.fit(images)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,6 +77,18 @@ def epoch_labels(
         return method.epoch_labels_
     labels: NDArray[np.int16] = found["labels"].astype(np.int16)
     return labels
+
+
+def _checkpoint(path: Path) -> Path:
+    """Where the training of these results is kept until it is done; a damaged one is let go."""
+    from flawsort.deep import checkpoints
+
+    place = path.with_suffix(".safetensors")
+    try:
+        checkpoints.load(place)
+    except OptionError:
+        place.unlink()
+    return place
 
 
 def _make(products: Products, rival: str, seed: int, training: Training) -> DeepClusterer:

@@ -235,8 +235,20 @@ def _with_rivals(setting: Setting) -> tuple[Options, str]:
         import flawsort.deep  # noqa: F401  # to fail at once where it cannot be had
     else:
         return setting.options, ""
+    if setting.training.weights is not None:
+        _check_weights(setting.training.weights)
     training = replace(setting.training, device=setting.device)
     return replace(setting.options, training=training), ""
+
+
+def _check_weights(path: Path) -> None:
+    """Before hours of training."""
+    from flawsort.deep.networks import Residual
+
+    try:
+        Residual(weights=path)
+    except FlawsortError as error:
+        raise OptionError(f"--deep-weights cannot be used: {error}") from error
 
 
 def _picture(name: str, bench: _Bench, setting: Setting) -> Outcome:

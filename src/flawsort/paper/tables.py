@@ -15,7 +15,7 @@ from flawsort.paper.methods import SCORED, TEMPERATURE
 from flawsort.paper.products import Products
 from flawsort.paper.protocol import GROUPS, OBJECTS, TEXTURES
 from flawsort.paper.published import lookup, published, tables
-from flawsort.paper.rivals import PREFIX
+from flawsort.paper.rivals import PREFIX, RIVALS
 from flawsort.records import Progress
 
 __all__ = ["FOUR", "TABLES", "Cell", "Filled", "Options", "Table", "fill"]
@@ -73,7 +73,7 @@ def fill(
     rows = [(label, job) for label, job in table.rows(options)]
     figures: dict[tuple[str, str], Figures] = {}
     skipped: list[str] = []
-    unavailable: set[str] = set()
+    no_weights = False
     steps = _Steps(table, [job for _, job in rows], len(products), progress)
     for one in products:
         for label, job in rows:
@@ -81,14 +81,16 @@ def fill(
             lacking = job.lacks(one.task)
             if lacking:
                 skipped.append(f"{one.task.name}, {label}: no {lacking}")
-            elif label not in unavailable:
+            elif no_weights and _pretrained(job):
+                pass
+            else:
                 try:
                     figures[one.task.name, label] = run_job(one, job, drawn=steps.drawn)
                 except BackboneError as error:
-                    if job.training is None:
+                    if not _pretrained(job):
                         raise
-                    unavailable.add(label)  # no weights, say: the other rows are no worse for it
-                    skipped.append(f"{label}: {str(error).rstrip('.')}")
+                    no_weights = True  # the other rows are no worse for it
+                    skipped.append(f"deep/... from ImageNet weights: {str(error).rstrip('.')}")
             steps.end()
         one.release()
     groups = {one.task.name: one.task.group for one in products}
@@ -217,6 +219,11 @@ def _same_sets(
     return float(np.mean([one.value for one in found if one is not None]))
 
 
+def _pretrained(job: Job) -> bool:
+    """Whether it trains a network that begins with weights, which may not be there."""
+    return job.training is not None and RIVALS[job.method.removeprefix(PREFIX)][1]
+
+
 def _collapses(figures: dict[tuple[str, str], Figures]) -> list[str]:
     """Which training ended with all images in one cluster."""
     lines = []
@@ -235,7 +242,8 @@ def _notes(table: Table, options: Options) -> list[str]:
     jobs = [job for _, job in table.rows(options)]
     if any(job.best and job.training for job in jobs):
         notes.append("-best is the epoch with the best accuracy by the truth: an oracle.")
-        notes.append("After ±, the standard error over seeds.")
+        if options.training and options.training.n_seeds > 1:
+            notes.append("After ±, the standard error over seeds.")
     if any(job.best and not job.training for job in jobs):
         notes.append("The temperature is the best of several for each set by NMI: an oracle.")
     elif options.best and any(job.method in SCORED and job.focus == options.focus for job in jobs):
