@@ -64,23 +64,13 @@ def train(
     """Run the stages one after the other, from the checkpoint where there is one.
 
     fingerprint: of all that decides the result. checkpoint: rewritten every so many seconds, and
-    at the end.
-    Each epoch has its own chance, so that a training that was stopped ends as if it had not been.
+    at the end. Each epoch has its own chance, so that a training that was stopped ends as if it had
+    not been.
     """
     history = History()
     written = monotonic()
-    if checkpoint:
-        checkpoints.check_place(checkpoint)
-    found = None if checkpoint is None else checkpoints.load(checkpoint)
-    begin, done = 0, 0
-    if found is not None:
-        said = found[0]
-        if said["fingerprint"] != fingerprint:
-            raise OptionError(
-                f"checkpoint '{checkpoint}' is of another training: other images, options or "
-                "seed. Name another file, or delete it."
-            )
-        begin, done = int(said["stage"]), int(said["epoch"])
+    found = None if checkpoint is None else _kept(checkpoint, fingerprint)
+    begin, done = (0, 0) if found is None else (int(found[0]["stage"]), int(found[0]["epoch"]))
     for number, build in enumerate(stages):
         course = build()
         if number < begin:
@@ -100,12 +90,7 @@ def train(
             last = (number + 1, epoch + 1) == (len(stages), course.n_epochs)
             if checkpoint and (last or monotonic() - written >= every):
                 said = {"fingerprint": fingerprint, "stage": number, "epoch": epoch + 1}
-                try:
-                    _keep(checkpoint, said, course, history)
-                except OSError as error:  # a full disk, say, is no reason to lose the training
-                    words = error.strerror or error
-                    trouble = f"The checkpoint '{checkpoint}' could not be written: {words}."
-                    history.trouble = [trouble]
+                _keep(checkpoint, said, course, history)
                 written = monotonic()
             if progress:
                 what = "nothing to learn" if loss is None else f"loss {loss:.3f}"
@@ -160,6 +145,18 @@ def _note(history: History, loss: float | None, probabilities: torch.Tensor) -> 
     history.probabilities = values.astype(np.float32)
 
 
+def _kept(path: Path, fingerprint: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
+    """What the checkpoint of this training holds, if there is one."""
+    checkpoints.check_place(path)
+    found = checkpoints.load(path)
+    if found is not None and found[0]["fingerprint"] != fingerprint:
+        raise OptionError(
+            f"checkpoint '{path}' is of another training: other images, options or seed. Name "
+            "another file, or delete it."
+        )
+    return found
+
+
 def _keep(path: Path, said: dict[str, Any], course: Course, history: History) -> None:
     tensors = {
         f"module.{name}.{key}": value
@@ -171,7 +168,11 @@ def _keep(path: Path, said: dict[str, Any], course: Course, history: History) ->
     tensors["history.labels"] = torch.from_numpy(np.stack(history.labels))
     tensors["history.probabilities"] = torch.from_numpy(history.probabilities)
     told = {**said, "losses": history.losses, "sizes": history.sizes}
-    checkpoints.save(path, told, tensors)
+    try:
+        checkpoints.save(path, told, tensors)
+    except OSError as error:  # a full disk, say, is no reason to lose the training
+        words = error.strerror or error
+        history.trouble = [f"The checkpoint '{path}' could not be written: {words}."]
 
 
 def _restore(
