@@ -66,7 +66,7 @@ def paper(
     ] = None,
     deep: Annotated[
         bool | None,
-        typer.Option("--deep/--no-deep", help="Train deep clustering; where there is a GPU."),
+        typer.Option("--deep/--no-deep", help="Train deep clustering too; where there is a GPU."),
     ] = None,
     deep_weights: Annotated[
         Path | None, typer.Option(help="ResNet-50's ImageNet weights for it, else a download.")

@@ -117,6 +117,7 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
         return self
 
     def _check(self) -> None:
+        """Raise OptionError for an option out of its limits, before any image is read."""
         for name, limit in self.limits.items():
             limit.check(name, getattr(self, name))
 
@@ -126,11 +127,17 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
         used = options.get("pretrained") and options.get("weights") is not None
         return Path(options["weights"]) if used else None
 
+    def _weights_digest(self) -> str | None:
+        """Which weights it begins with; None for random ones."""
+        if not self.get_params(deep=False).get("pretrained"):
+            return None
+        file = self._weights_file()
+        return NETWORKS[RESIDUAL].model if file is None else digest_of(file)
+
     def fingerprint(self, images: ImageSet) -> str:
         """Over all that decides the result: the method, its options, weights and contents."""
         options: dict[str, Any] = self.get_params(deep=False)
         view = options["view"] or View()
-        file = self._weights_file()
         described = {
             "format": FORMAT,
             "method": self.name,
@@ -140,7 +147,7 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
                 if name not in _NOT_DECIDING
             },
             "view": view.describe(),
-            "weights": NETWORKS[RESIDUAL].model if file is None else digest_of(file),
+            "weights": self._weights_digest(),
             "images": sorted(set(images.digests)),
         }
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

@@ -104,9 +104,12 @@ class IIC(DeepClusterer):
     def _side(self) -> int:
         return self.side
 
-    def _stages(self, photos: torch.Tensor) -> list[Callable[[], Course]]:
+    def _check(self) -> None:
+        super()._check()
         if self.crop_size > self.side:
             raise OptionError(f"crop_size must be at most side, {self.side}. Got {self.crop_size}.")
+
+    def _stages(self, photos: torch.Tensor) -> list[Callable[[], Course]]:
         trunk = Residual(
             weights=self._weights_file(),
             pretrained=self.pretrained,
