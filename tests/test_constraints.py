@@ -83,7 +83,8 @@ def check_said(merges: Array, said: Array, ks: range | None = None) -> None:
     """At every k that allows it, groups are whole, and no two are in one cluster."""
     told = said[said >= 0]
     groups = np.unique(told)
-    for k in ks or range(len(groups), len(said) - (len(told) - len(groups)) + 1):
+    # Where nobody said anything the fewest are still one.
+    for k in ks or range(max(1, len(groups)), len(said) - (len(told) - len(groups)) + 1):
         assert same_partition(cut(merges, k)[said >= 0], told), k
 
 
@@ -157,6 +158,12 @@ def test_what_was_told_apart_may_lie_at_one_place() -> None:
     check_tree(merges, 6)
     check_said(merges, said)
     np.testing.assert_array_equal(merges[:, 2], 0)
+
+
+def test_nothing_said_of_two_images() -> None:
+    merges = constrained_tree(np.zeros((2, 2)), np.array([-1, -1]))
+    check_tree(merges, 2)
+    check_said(merges, np.array([-1, -1]))
 
 
 @given(st.data())

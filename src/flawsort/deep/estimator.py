@@ -132,7 +132,7 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
         if not self.get_params(deep=False).get("pretrained"):
             return None
         file = self._weights_file()
-        return NETWORKS[RESIDUAL].model if file is None else digest_of(file)
+        return NETWORKS[RESIDUAL].model if file is None else digest_of(file)[0]
 
     def fingerprint(self, images: ImageSet) -> str:
         """Over all that decides the result: the method, its options, weights and contents."""

@@ -42,7 +42,8 @@ class Course(Protocol):
 class History:
     """What happened, an entry an epoch. losses: NaN where nothing was learnt. labels: (n,) each.
     sizes: the number of clusters that the sizes amount to, exp of their entropy: 1 where all images
-    are in one. probabilities: (n, k), of the last epoch. trouble: what went wrong without stopping it."""
+    are in one. probabilities: (n, k), of the last epoch. trouble: what went wrong without stopping
+    it."""
 
     losses: list[float] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
