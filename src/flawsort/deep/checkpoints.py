@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from flawsort.errors import OptionError
 
 # Bump when what is stored changes its meaning, or a method is trained otherwise than before.
-FORMAT = 1
+FORMAT = 2
 _KEY = "flawsort"
 
 

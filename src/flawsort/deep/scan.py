@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import nn
 
 from flawsort.deep.augment import (
@@ -80,7 +81,7 @@ class SCAN(DeepClusterer):
         n_neighbours: int | None = None,
         entropy_weight: float = 5.0,
         threshold: float = 0.99,
-        learning_rate: float = 20.0,
+        learning_rate: float = 5.0,
         label_rate: float = 1e-4,
         image_size: int = 224,
         pretrained: bool = True,
@@ -144,20 +145,14 @@ class _Neighbours:
         rate = options.learning_rate * options.batch_size / AUTHORS_BATCH
         self.optimizer = torch.optim.SGD(self._heads.parameters(), lr=rate, momentum=0.9)
         self._features = _features(network.trunk, photos, options.image_size)
-        self._neighbours = nearest(self._features, neighbour_count(len(photos), options)).cpu()
+        count = neighbour_count(len(photos), options)
+        self._neighbours = nearest(self._features, count).cpu().numpy()
 
     def epoch(self, rng: np.random.Generator) -> float:
         sums = torch.zeros(self._options.n_heads, device=self._photos.device)
-        place = self._photos.device
+        weight = self._options.entropy_weight
         for rows in batches(len(self._photos), self._options.batch_size, rng):
-            picks = rng.integers(self._neighbours.shape[1], size=len(rows))
-            others = self._neighbours[torch.from_numpy(rows), torch.from_numpy(picks)]
-            photos = as_floats(self._photos[others.to(place)])
-            with torch.inference_mode(), mixed_precision(place):
-                features = self._trunk(as_pixels(_changed(photos, self._options.image_size, rng)))
-            anchors = self._assignments(self._features[torch.from_numpy(rows).to(place)])
-            neighbours = self._assignments(features.float().clone())
-            weight = self._options.entropy_weight
+            anchors, neighbours = self._pairs(rows, rng)
             losses = torch.stack(
                 [neighbour_loss(a, b, weight) for a, b in zip(anchors, neighbours, strict=True)]
             )
@@ -172,6 +167,20 @@ class _Neighbours:
     def assign(self) -> torch.Tensor:
         with torch.inference_mode():
             return self._assignments(self._features)[self._heads.best]
+
+    def _pairs(
+        self, rows: NDArray[np.int64], rng: np.random.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(n_heads, n, k) twice: what the heads say of these images and of a neighbour of each,
+        both changed."""
+        picks = rng.integers(self._neighbours.shape[1], size=len(rows))
+        both = np.concatenate([rows, self._neighbours[rows, picks]])
+        place = self._photos.device
+        photos = as_floats(self._photos[torch.from_numpy(both).to(place)])
+        with torch.inference_mode(), mixed_precision(place):
+            features = self._trunk(as_pixels(_changed(photos, self._options.image_size, rng)))
+        anchors, neighbours = self._assignments(features.float().clone()).split(len(rows), dim=1)
+        return anchors, neighbours
 
     def _assignments(self, features: torch.Tensor) -> torch.Tensor:
         return F.softmax(self._heads(features), dim=2)
