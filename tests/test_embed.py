@@ -61,7 +61,8 @@ def paint(folder: Path, n: int = len(COLOURS), size: tuple[int, int] = (8, 8)) -
 
 
 def cache_in(folder: Path, backbone: MeanColours, view: View | None = None) -> BagCache:
-    return BagCache(folder, cache_setting(backbone, view or View()))
+    view = view or View()
+    return BagCache(folder, cache_setting(backbone, view), max_pixels=view.max_pixels)
 
 
 def bag_files(folder: Path) -> list[Path]:
@@ -282,10 +283,13 @@ def test_other_views_and_backbones_have_their_own_entries(tmp_path: Path) -> Non
         embedded = embed(images, backbone, view, cache=cache_in(folder, backbone, view))
         assert embedded.n_computed == 6
         assert len(bag_files(folder)) == 6 * number
-    # How large an image may be does not decide what is in its bag.
-    same = View(max_pixels=1000)
-    again = embed(images, MeanColours(), same, cache=cache_in(folder, MeanColours(), same))
+    # How large an image may be does not decide what is in its bag, only whether there is one.
+    more = View(max_pixels=2 * View().max_pixels)
+    again = embed(images, MeanColours(), more, cache=cache_in(folder, MeanColours(), more))
     assert again.n_cached == 6
+    few = View(max_pixels=1)
+    with pytest.raises(InputError, match="too large"):
+        embed(images, MeanColours(), few, cache=cache_in(folder, MeanColours(), few))
 
 
 def test_another_input_size_is_another_setting() -> None:
@@ -297,7 +301,7 @@ def test_another_input_size_is_another_setting() -> None:
 def test_a_cache_that_is_too_small_is_pruned_after_the_run(tmp_path: Path) -> None:
     images, folder = paint(tmp_path / "images"), tmp_path / "cache"
     backbone = MeanColours()
-    size = 32 + 16 + 16 * 3 * 2
+    size = 32 + 24 + 16 * 3 * 2
     cache = BagCache(folder, cache_setting(backbone, View()), limit=4 * size)
     check_colours(embed(images, backbone, View(), cache=cache), COLOURS)
     assert [path.stat().st_size for path in bag_files(folder)] == [size] * 4

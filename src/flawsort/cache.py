@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from flawsort.records import Bools
 
-FORMAT = 2
+FORMAT = 3
 # A bag of the default backbone takes 0.34 MB: this keeps about 60,000 of them.
 DEFAULT_LIMIT = 20 * 2**30
-_HEADER = struct.Struct("<4I")
+ANY_SIZE = 2**64 - 1
+_HEADER = struct.Struct("<4IQ")
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,22 @@ def default_cache_folder() -> Path:
 
 
 class BagCache:
-    """Bags in a folder, found by image content within one setting of backbone and view."""
+    """Bags in a folder, found by image content within one setting of backbone and view.
 
-    def __init__(self, folder: Path, setting: Mapping[str, Any], *, limit: int = DEFAULT_LIMIT):
+    max_pixels: what an image may have. A bag that was made where larger ones were let in counts as
+    missing, since its image may be one of these. limit: bytes of all bags together.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        setting: Mapping[str, Any],
+        *,
+        max_pixels: int = ANY_SIZE,
+        limit: int = DEFAULT_LIMIT,
+    ) -> None:
         self._folder = folder
+        self._max_pixels = min(max_pixels, ANY_SIZE)
         self._limit = limit
         described = json.dumps({"format": FORMAT, **setting}, sort_keys=True)
         self._setting = hashlib.sha256(described.encode()).hexdigest()
@@ -68,15 +81,18 @@ class BagCache:
             content = path.read_bytes()
         except OSError:
             return None
-        bag = _unpack(content)
+        found = _unpack(content)
         try:
-            if bag is None:
+            if found is None:
                 path.unlink()
             else:
                 os.utime(path)  # the least recently used go first when the cache is full
         except OSError:
             pass
-        return bag
+        if found is None:
+            return None
+        bag, let_in = found
+        return bag if let_in <= self._max_pixels else None
 
     def store(self, digest: str, bag: Bag) -> None:
         """Keep a bag. A full or read-only disk costs the next run time, and this one nothing."""
@@ -85,7 +101,7 @@ class BagCache:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with temporary.open("wb") as file:
-                file.writelines(_packed(bag))
+                file.writelines(_packed(bag, self._max_pixels))
             temporary.replace(path)
         except OSError:
             _remove(temporary)
@@ -125,10 +141,10 @@ def _remove(path: Path) -> bool:
     return True
 
 
-def _packed(bag: Bag) -> list[bytes | memoryview]:
+def _packed(bag: Bag, max_pixels: int) -> list[bytes | memoryview]:
     """What a file holds, piece by piece: the patches are written from where they lie."""
     pieces: list[bytes | memoryview] = [
-        _HEADER.pack(*bag.grid, bag.patches.shape[1], bag.valid is not None),
+        _HEADER.pack(*bag.grid, bag.patches.shape[1], bag.valid is not None, max_pixels),
         np.ascontiguousarray(bag.patches, "<f2").data.cast("B"),
         b"" if bag.valid is None else np.packbits(bag.valid).tobytes(),
     ]
@@ -138,11 +154,12 @@ def _packed(bag: Bag) -> list[bytes | memoryview]:
     return [check.digest(), *pieces]
 
 
-def _unpack(content: bytes) -> Bag | None:
+def _unpack(content: bytes) -> tuple[Bag, int] | None:
+    """The bag and how many pixels images could have where it was made; None if it is damaged."""
     check, payload = content[:32], memoryview(content)[32:]
     if len(payload) < _HEADER.size or hashlib.sha256(payload).digest() != check:
         return None
-    rows, cols, dim, masked = _HEADER.unpack_from(payload)
+    rows, cols, dim, masked, max_pixels = _HEADER.unpack_from(payload)
     count = rows * cols
     stop = _HEADER.size + count * dim * 2
     patches = np.frombuffer(payload[_HEADER.size : stop], "<f2").reshape(count, dim)
@@ -150,4 +167,4 @@ def _unpack(content: bytes) -> Bag | None:
     if masked:
         bits = np.frombuffer(payload[stop:], np.uint8)
         valid = np.unpackbits(bits, count=count).astype(bool)
-    return Bag(patches.astype(np.float16), (rows, cols), valid)
+    return Bag(patches.astype(np.float16), (rows, cols), valid), max_pixels

@@ -63,7 +63,7 @@ class _Collected:
 def cache_setting(backbone: Backbone, view: View) -> dict[str, object]:
     """All that decides a bag besides the image's content."""
     described = view.describe()
-    del described["max_pixels"]  # decides whether there is a bag, not what is in it
+    del described["max_pixels"]  # decides whether there is a bag, which is the cache's business
     return {
         "backbone": backbone.info.sha256,
         "input_size": list(backbone.info.input_size),

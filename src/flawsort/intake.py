@@ -133,7 +133,9 @@ class Intake:
 
     def _bag_cache(self) -> BagCache | None:
         folder = self.cache_folder
-        return None if folder is None else BagCache(folder, self.setting)
+        if folder is None:
+            return None
+        return BagCache(folder, self.setting, max_pixels=self.view.max_pixels)
 
 
 def take_in_bags(bags: Bags, normals: Bags | None) -> TakenIn:
