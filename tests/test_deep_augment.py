@@ -591,7 +591,7 @@ def test_strong_changes_image_by_image(n_changes: int) -> None:
             if name in augment._TONES:
                 photo = augment._TONES[name](photo, amount)
             elif name in augment._MOVES:
-                matrix = augment._MOVES[name](amount)[0] @ matrix
+                matrix = matrix @ augment._MOVES[name](amount)[0]  # of what was cropped
         expected = move(photo, matrix[None], size).clamp(0, 1)[0]
         # A value at the edge of a level may be rounded to either side of it.
         assert ((changed[i] - expected).abs() < 1e-4).float().mean() > 0.97

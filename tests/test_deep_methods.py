@@ -5,6 +5,7 @@ Narrow networks stand for the real ones, which a CPU would take minutes for.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import partial
@@ -20,8 +21,16 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 
 from flawsort.deep import IIC, SCAN, GATCluster, estimator, networks, training  # noqa: E402
+from flawsort.deep.augment import as_floats, as_pixels  # noqa: E402
 from flawsort.deep.gatcluster import pairs_alike  # noqa: E402
-from flawsort.deep.scan import HEADS, _Neighbours, nearest, neighbour_count  # noqa: E402
+from flawsort.deep.scan import (  # noqa: E402
+    HEADS,
+    _features,
+    _Neighbours,
+    nearest,
+    neighbour_count,
+)
+from flawsort.deep.training import look  # noqa: E402
 from flawsort.errors import InputError, OptionError  # noqa: E402
 from flawsort.images import View  # noqa: E402
 from flawsort.metrics import agreement  # noqa: E402
@@ -254,22 +263,24 @@ class TestEveryMethod:
         assert make().fingerprint(images.take([0, 1, 2])) != first
 
 
-def test_a_collapse_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("sure", "advice"),
+    [(0.9, "Try another random_state."), (0.6, "Too little was learnt: try more epochs.")],
+)
+def test_a_collapse_is_reported(sure: float, advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
     images, _ = stripes(("down", "across"), 4)
     method = gatcluster(n_epochs=1, n_repeats=1)
     from flawsort.deep import gatcluster as module
 
     def one_cluster(self: Any) -> Any:
-        return torch.tensor([[0.9, 0.1]]).repeat(len(self._photos), 1)
+        return torch.tensor([[sure, 1 - sure]]).repeat(len(self._photos), 1)
 
     monkeypatch.setattr(module._FourTasks, "assign", one_cluster)
-    with pytest.warns(match="Number of distinct clusters"):  # k-means notices it too
-        method.fit(images)
+    method.fit(images)  # and k-means, which notices it too, does not warn
     assert method.collapsed_
     assert method.effective_clusters_[-1] == pytest.approx(1)
     assert method.warnings_ == [
-        "GATCluster collapsed: (nearly) all images are in one of 2 clusters. Try another "
-        "random_state."
+        f"GATCluster collapsed: (nearly) all images are in one of 2 clusters. {advice}"
     ]
 
 
@@ -339,21 +350,56 @@ def test_a_pair_is_an_image_and_a_neighbour_both_changed(monkeypatch: pytest.Mon
     images = np.stack(stripes(("down", "across"), 4)[0])
     photos = torch.from_numpy(images).permute(0, 3, 1, 2)
     trunk = networks.Residual()
-    options = scan(n_neighbours=3, image_size=SIDE)
-    course = _Neighbours(options, networks.HeadedResidual(trunk, {HEADS: (3, 2)}), photos)
-    plain = course._assignments(course._features.clone())
-    rows = np.array([6, 1, 3])
-    changed = course._pairs(rows, np.random.default_rng(0))
-    for said in changed:
-        gaps = (said[:, :, None] - plain[:, None]).abs().amax((0, 3))  # to every unchanged image
-        assert (gaps > 1e-5).all()
+    network = networks.HeadedResidual(trunk, {HEADS: (3, 2)})
+    trunk.centre(_features(trunk, photos, SIDE))
+    course = _Neighbours(scan(n_neighbours=3, image_size=SIDE), network, photos)
+    seen = []
 
-    monkeypatch.setattr("flawsort.deep.scan._changed", lambda photos, size, rng: photos)
+    def darker(photos: Any, size: int, rng: Any) -> Any:
+        seen.append(photos)
+        return photos / 2
+
+    monkeypatch.setattr("flawsort.deep.scan._changed", darker)
+    rows = np.array([6, 1, 3])
     anchors, neighbours = course._pairs(rows, np.random.default_rng(0))
-    assert torch.allclose(anchors, plain[:, rows], atol=1e-6)
+    (shown,) = seen
+    assert torch.equal(shown[:3], as_floats(photos[rows]))
     for place, row in enumerate(rows):
-        near = [plain[:, one] for one in nearest(course._features, 3)[row]]
-        assert any(torch.allclose(neighbours[:, place], one, atol=1e-6) for one in near)
+        near = as_floats(photos[nearest(course._features, 3)[row]])
+        assert (near == shown[3 + place]).flatten(1).all(1).any()
+
+    # What the heads see of these six: less their mean, of mean length 1.
+    features = look(lambda part: trunk(as_pixels(part)), shown / 2, trunk).clone()
+    features -= features.mean(0)
+    features /= sum(one.norm() for one in features) / 6
+    said = torch.softmax(course._learning(features), dim=2)
+    assert torch.allclose(anchors, said[:, :3], atol=1e-5)
+    assert torch.allclose(neighbours, said[:, 3:], atol=1e-5)
+
+
+def test_the_heads_of_the_best_epoch_go_on() -> None:
+    """By the loss of whole photos and all their neighbours, with entropy and agreement alike."""
+    images = np.stack(stripes(("down", "across"), 4)[0])
+    photos = torch.from_numpy(images).permute(0, 3, 1, 2)
+    network = networks.HeadedResidual(networks.Residual(), {HEADS: (3, 2)})
+    network.trunk.centre(_features(network.trunk, photos, SIDE))
+    course = _Neighbours(scan(n_neighbours=3, image_size=SIDE, learning_rate=300), network, photos)
+    kept = None
+    for epoch in range(12):
+        course.epoch(np.random.default_rng(epoch))
+        said = torch.softmax(course._learning(course._features.clone()), dim=2).detach()
+        losses = []
+        for one in said.tolist():
+            pairs = [(row, int(other)) for row in range(8) for other in course._neighbours[row]]
+            agree = [sum(a * b for a, b in zip(one[r], one[o], strict=True)) for r, o in pairs]
+            mean = [sum(column) / 8 for column in zip(*one, strict=True)]
+            entropy = -sum(share * math.log(share) for share in mean)
+            losses.append(-sum(map(math.log, agree)) / len(pairs) - entropy)
+        if kept is None or min(losses) < kept[0]:
+            kept = min(losses), said[int(np.argmin(losses))], epoch
+        assert torch.allclose(course.assign(), kept[1], atol=1e-5)
+    assert kept is not None
+    assert kept[2] < 11  # some epoch was worse than one before
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,6 @@ def test_features_are_centred(fresh: Residual, many: torch.Tensor) -> None:
 
 def test_features_are_centred_again(fresh: Residual, many: torch.Tensor) -> None:
     fresh.centre(look(fresh, many))
-    length = float(fresh.length)
     with torch.no_grad():
         fresh.trunk.layer4[-1].bn3.bias += 1
         fresh.trunk.layer4[-1].bn3.weight *= 1.5
@@ -240,12 +239,12 @@ def test_features_are_centred_again(fresh: Residual, many: torch.Tensor) -> None
     fresh.centre(moved)
     features = look(fresh, many)
     np.testing.assert_allclose(features.mean(0), 0, atol=1e-5)
-    # The scale stays as it was.
-    assert float(fresh.length) == length
-    np.testing.assert_allclose(features, moved - moved.mean(0), atol=1e-4)
+    lengths = (moved - moved.mean(0)).norm(dim=1)
+    assert not 0.9 < lengths.mean() < 1.1
+    np.testing.assert_allclose(features, (moved - moved.mean(0)) / lengths.mean(), atol=1e-4)
 
 
-def test_in_training_the_mean_of_the_batch_is_taken_away(
+def test_in_training_it_is_the_mean_and_the_length_of_the_batch(
     fresh: Residual, many: torch.Tensor
 ) -> None:
     train_but_norms(fresh)
@@ -257,7 +256,8 @@ def test_in_training_the_mean_of_the_batch_is_taken_away(
     train_but_norms(fresh)
     with torch.no_grad():
         trained = fresh(many[:5])
-    np.testing.assert_allclose(trained, batch - batch.mean(0), atol=1e-4)
+    middle = batch - batch.mean(0)
+    np.testing.assert_allclose(trained, middle / middle.norm(dim=1).mean(), atol=1e-4)
     fresh.train()
     np.testing.assert_allclose(fresh(many[:5]).detach().mean(0), 0, atol=1e-4)
 

@@ -130,6 +130,21 @@ class TestTrain:
             run(path)
         assert path.read_bytes() == before
 
+    @pytest.mark.parametrize("part", ["fingerprint", "stage", "losses", "a tensor", "a slope"])
+    def test_a_checkpoint_that_lacks_a_part_is_left_alone(self, tmp_path: Path, part: str) -> None:
+        path = tmp_path / "kept.safetensors"
+        with pytest.raises(KeyboardInterrupt):
+            run(path, stop_at=3)
+        said, tensors = checkpoints.load(path) or ({}, {})
+        said.pop(part, None)
+        for kind, prefix in (("a tensor", "module."), ("a slope", "optimizer.")):
+            if part == kind:
+                name = next(name for name in tensors if name.startswith(prefix))
+                tensors[name] = torch.zeros(1, 2, 3)
+        save_file(tensors, path, {"flawsort": json.dumps(said)})
+        with pytest.raises(OptionError, match=r"not one that this version can go on from.*delete"):
+            run(path)
+
     def test_a_place_that_cannot_be_written_is_noticed_at_once(self, tmp_path: Path) -> None:
         (tmp_path / "folder").mkdir()
         with pytest.raises(OptionError, match="must be a file"):
@@ -159,7 +174,15 @@ class TestTrain:
 
     def test_a_loss_that_is_no_number_ends_it(self, monkeypatch: Any) -> None:
         monkeypatch.setattr(Fitting, "epoch", lambda *_: float("nan"))
-        with pytest.raises(OptionError, match=r"the loss is nan after epoch 1 of stage 'first'"):
+        told = r"broke down: .* after epoch 1 of stage 'first' \(its loss is nan\)"
+        with pytest.raises(OptionError, match=told):
+            run()
+
+    def test_answers_that_are_no_numbers_end_it(self, monkeypatch: Any) -> None:
+        """Where nothing is learnt any more there is no loss to show it."""
+        monkeypatch.setattr(Fitting, "epoch", lambda *_: None)
+        monkeypatch.setattr(Fitting, "assign", lambda *_: torch.full((4, 2), torch.nan))
+        with pytest.raises(OptionError, match=r"broke down: there are no finite numbers"):
             run()
 
     def test_an_epoch_with_nothing_to_learn(self, monkeypatch: Any, tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def strong(photos: torch.Tensor, size: int, rng: Rng, *, n_changes: int = 4) -> 
                 continue
             values = amount[rows]
             if change in _MOVES:
-                moved[rows] = _MOVES[change](values) @ moved[rows]
+                moved[rows] = moved[rows] @ _MOVES[change](values)  # of what was cropped
             elif change in _TONES:
                 index = torch.tensor(rows, device=photos.device)
                 part = _TONES[change](changed[index], values)

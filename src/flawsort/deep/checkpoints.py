@@ -63,8 +63,12 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
                 return said, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, SafetensorError):
         pass
-    # Somebody's weights, or another version's: it is not ours to overwrite.
-    raise OptionError(
+    raise foreign(path)
+
+
+def foreign(path: Path) -> OptionError:
+    """Somebody's weights, or another version's: it is not ours to overwrite."""
+    return OptionError(
         f"checkpoint '{path}' is there and is not one that this version can go on from. Name "
         "another file, or delete it."
     )
@@ -87,7 +91,9 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, torch
     for key, value in tensors.items():
         number, _, name = key.partition(".")
         like = parameters[int(number)].detach()
-        if value.shape == like.shape:  # laid out as the parameter is: fused optimisers insist on it
+        if value.ndim:  # laid out as the parameter is: fused optimisers insist on it
+            if value.shape != like.shape:
+                raise ValueError(f"{key} has the shape {tuple(value.shape)}.")
             value = torch.empty_like(like, dtype=value.dtype).copy_(value)
         memories.setdefault(int(number), {})[name] = value
     groups = optimizer.state_dict()["param_groups"]

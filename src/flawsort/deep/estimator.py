@@ -22,13 +22,15 @@ from flawsort.deep.limits import Limit
 from flawsort.deep.networks import RESIDUAL
 from flawsort.deep.photos import load_photos
 from flawsort.deep.training import Course, History, repeatable, train
-from flawsort.errors import InputError
+from flawsort.errors import InputError, OptionError
 from flawsort.files import digest_of
 from flawsort.images import View
 from flawsort.inputs import Images, gather
 from flawsort.metrics import collapsed
 from flawsort.records import Bags, ImageSet, Ints, Progress
 
+# Of 1 / k, which is what a network says that has learnt nothing.
+HARDLY_SURE = 1.5
 # What decides nothing but the rounding, or is described in another way.
 _NOT_DECIDING = ("checkpoint", "device", "progress", "view", "weights")
 
@@ -110,9 +112,14 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
                 "image was assigned with enough confidence."
             )
         if self.collapsed_:
+            # One cluster may lead by a hair among answers that are all alike still.
+            hardly = self.probabilities_.max(axis=1).mean() < HARDLY_SURE / self.n_clusters
+            advice = (
+                "Too little was learnt: try more epochs." if hardly else "Try another random_state."
+            )
             self.warnings_.append(
                 f"{self.name} collapsed: (nearly) all images are in one of {self.n_clusters} "
-                "clusters. Try another random_state."
+                f"clusters. {advice}"
             )
         return self
 
@@ -120,6 +127,17 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
         """Raise OptionError for an option out of its limits, before any image is read."""
         for name, limit in self.limits.items():
             limit.check(name, getattr(self, name))
+        weights = self.get_params(deep=False).get("weights")
+        if weights is None:
+            return
+        file = self._weights_file()
+        if file is None:
+            raise OptionError(
+                "weights are what a pretrained network begins with: pass pretrained=True too, or "
+                f"leave them out. Got weights '{weights}' and pretrained=False."
+            )
+        if not file.is_file():
+            raise OptionError(f"weights must be a file. Got '{file}', which is none.")
 
     def _weights_file(self) -> Path | None:
         """The file of weights to begin with, if there is one and it is to be used."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from torch import nn
 
 from flawsort.deep.augment import (
@@ -109,11 +111,8 @@ class _FourTasks:
     def epoch(self, rng: np.random.Generator) -> float:
         now = self.assign().clone()
         balanced, sharpened = balanced_targets(now), sharpened_targets(now)
-        found = KMeans(self._options.n_clusters, n_init=20, random_state=int(rng.integers(2**31)))
-        alike = pairs_alike(
-            found.fit_predict(sharpened.double().cpu().numpy()), self._options.n_clusters
-        )
-        alike = alike.to(self._photos.device)
+        k, seed = self._options.n_clusters, int(rng.integers(2**31))
+        alike = pairs_alike(_grouped(sharpened, k, seed), k).to(self._photos.device)
         changed = self._changed(rng)
         self._network.train()
         total = torch.zeros((), device=self._photos.device)
@@ -156,6 +155,16 @@ class _FourTasks:
             hue=0.2,
         )
         return as_pixels(coloured)
+
+
+def _grouped(targets: torch.Tensor, k: int, seed: int) -> Ints:
+    """(n,): the cluster of each image by k-means."""
+    points = targets.double().cpu().numpy()
+    with warnings.catch_warnings():
+        # Fewer than k of them after a collapse: `pairs_alike` takes care of it.
+        warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
+        labels: Ints = KMeans(k, n_init=20, random_state=seed).fit_predict(points)
+    return labels
 
 
 def pairs_alike(labels: Ints, k: int) -> torch.Tensor:

@@ -43,20 +43,25 @@ class Residual(nn.Module):
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         maps: torch.Tensor = self.trunk.forward_features(pixels)
         features = maps.float().mean((2, 3))
-        middle = features.mean(0) if self.training and self.centred else self.middle
-        centred: torch.Tensor = (features - middle) / self.length
+        middle, length = self.middle, self.length
+        if self.training and self.centred:
+            middle, length = _middle_and_length(features)
+        centred: torch.Tensor = (features - middle) / length
         return centred
 
     def centre(self, features: torch.Tensor) -> None:
-        """Take the mean of these features, as they come out now, away from all, and, the first
-        time, scale them to a mean length of 1. In training it is the mean of the batch."""
-        middle = features.mean(0)
-        if not self.centred:
-            self.length.copy_((features - middle).norm(dim=1).mean().clamp_min(1e-6))
-            self.centred.fill_(True)
-        else:
-            middle = middle * self.length
-        self.middle += middle
+        """From now on take the mean of these features, as they come out now, away from all, and
+        scale them to a mean length of 1. In training it is the mean and the length of the batch:
+        changed photos lie elsewhere, and farther from each other, than whole ones."""
+        middle, length = _middle_and_length(features)
+        self.middle += middle * self.length
+        self.length *= length
+        self.centred.fill_(True)
+
+
+def _middle_and_length(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    middle = features.mean(0)
+    return middle, (features - middle).norm(dim=1).mean().clamp_min(1e-6)
 
 
 def _trunk(weights: Path | None, pretrained: bool, channels: int) -> Any:

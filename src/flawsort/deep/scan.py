@@ -6,6 +6,7 @@ that we compare with does."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import ClassVar
 
@@ -47,7 +48,7 @@ class SCAN(DeepClusterer):
     """Group images by semantic clustering of neighbours, then self-labelling.
 
     n_clusters: k. n_epochs, label_epochs: of the two steps. batch_size: images at a time.
-    n_heads: linear classifiers of the first step; that with the least loss goes on.
+    n_heads: linear classifiers of the first step; that with the least loss in any epoch goes on.
     n_neighbours: nearest images that an image may be paired with; None for a quarter of the mean
         cluster, 50 at most. entropy_weight: of the term that keeps clusters of equal size.
     threshold: what counts as a confident answer. learning_rate: of SGD in the first step, for a
@@ -81,7 +82,7 @@ class SCAN(DeepClusterer):
         n_neighbours: int | None = None,
         entropy_weight: float = 5.0,
         threshold: float = 0.99,
-        learning_rate: float = 5.0,
+        learning_rate: float = 20.0,
         label_rate: float = 1e-4,
         image_size: int = 224,
         pretrained: bool = True,
@@ -132,7 +133,8 @@ class SCAN(DeepClusterer):
 
 
 class _Neighbours:
-    """The first stage: only the heads learn, from features that stay as they are."""
+    """The first stage: only heads learn, from features that stay as they are. The network has those
+    of the epoch in which whole photos agreed best with their neighbours."""
 
     name = "neighbours"
 
@@ -140,13 +142,16 @@ class _Neighbours:
         self.n_epochs = options.n_epochs
         self._options = options
         self._photos = photos
-        self._trunk, self._heads = network.trunk, network.heads[HEADS]
-        self.modules: dict[str, nn.Module] = {"network": network}
-        rate = options.learning_rate * options.batch_size / AUTHORS_BATCH
-        self.optimizer = torch.optim.SGD(self._heads.parameters(), lr=rate, momentum=0.9)
+        self._trunk, self._best = network.trunk, network.heads[HEADS]
+        self._best.losses.fill_(torch.inf)
+        self._learning = deepcopy(self._best)
+        self.modules: dict[str, nn.Module] = {"network": network, "learning": self._learning}
+        in_a_batch = len(photos) / batch_count(len(photos), options.batch_size)
+        rate = options.learning_rate * in_a_batch / AUTHORS_BATCH
+        self.optimizer = torch.optim.SGD(self._learning.parameters(), lr=rate, momentum=0.9)
         self._features = _features(network.trunk, photos, options.image_size)
-        count = neighbour_count(len(photos), options)
-        self._neighbours = nearest(self._features, count).cpu().numpy()
+        self._neighbours = nearest(self._features, neighbour_count(len(photos), options))
+        self._of_each = self._neighbours.cpu().numpy()
 
     def epoch(self, rng: np.random.Generator) -> float:
         sums = torch.zeros(self._options.n_heads, device=self._photos.device)
@@ -160,30 +165,44 @@ class _Neighbours:
             losses.sum().backward()
             self.optimizer.step()
             sums += losses.detach() * len(rows)
-        mean = sums / len(self._photos)
-        self._heads.losses.copy_(mean)
-        return float(mean.min())
+        self._keep_if_better()
+        return float(sums.min()) / len(self._photos)
 
     def assign(self) -> torch.Tensor:
         with torch.inference_mode():
-            return self._assignments(self._features)[self._heads.best]
+            return F.softmax(self._best(self._features), dim=2)[self._best.best]
 
     def _pairs(
         self, rows: NDArray[np.int64], rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(n_heads, n, k) twice: what the heads say of these images and of a neighbour of each,
         both changed."""
-        picks = rng.integers(self._neighbours.shape[1], size=len(rows))
-        both = np.concatenate([rows, self._neighbours[rows, picks]])
+        picks = rng.integers(self._of_each.shape[1], size=len(rows))
+        both = np.concatenate([rows, self._of_each[rows, picks]])
         place = self._photos.device
         photos = as_floats(self._photos[torch.from_numpy(both).to(place)])
+        train_but_norms(self._trunk)
         with torch.inference_mode(), mixed_precision(place):
             features = self._trunk(as_pixels(_changed(photos, self._options.image_size, rng)))
-        anchors, neighbours = self._assignments(features.float().clone()).split(len(rows), dim=1)
+        said = F.softmax(self._learning(features.float().clone()), dim=2)
+        anchors, neighbours = said.split(len(rows), dim=1)
         return anchors, neighbours
 
-    def _assignments(self, features: torch.Tensor) -> torch.Tensor:
-        return F.softmax(self._heads(features), dim=2)
+    @torch.no_grad()
+    def _keep_if_better(self) -> None:
+        """Whole photos with all their neighbours, entropy and agreement weighted alike: by this
+        loss the authors choose the epoch and the head."""
+        said = F.softmax(self._learning(self._features), dim=2)
+        count = self._neighbours.shape[1]
+        losses = torch.stack(
+            [
+                neighbour_loss(one.repeat_interleave(count, 0), one[self._neighbours.flatten()], 1)
+                for one in said
+            ]
+        )
+        if losses.min() < self._best.losses.min():
+            self._best.load_state_dict(self._learning.state_dict())
+            self._best.losses.copy_(losses)
 
 
 class _SelfLabels:
@@ -211,8 +230,9 @@ class _SelfLabels:
             answers = look(self._ask, photos, self._network)
             changed = cut_out(normalise(strong(photos, size, rng)), rng, 75 / 224)
             # Norms keep the statistics under which the heads were trained. And what moves all
-            # images alike is taken away: one step would else move them all into one cluster, since
-            # what tells images of one product apart is small beside what they share.
+            # images alike is taken away (`Residual.centre`): one step would else move them all into
+            # one cluster, since what tells images of one product apart is small beside what they
+            # share.
             train_but_norms(self._network)
             with mixed_precision(place):
                 pixels = changed.contiguous(memory_format=torch.channels_last)

@@ -71,23 +71,27 @@ def train(
     history = History()
     written = monotonic()
     found = None if checkpoint is None else _kept(checkpoint, fingerprint)
-    begin, done = (0, 0) if found is None else (int(found[0]["stage"]), int(found[0]["epoch"]))
+    begin, done = (0, 0) if found is None else (found[0]["stage"], found[0]["epoch"])
     for number, build in enumerate(stages):
         course = build()
         if number < begin:
             continue
-        if found is not None and number == begin:
-            _restore(course, history, *found)
+        if checkpoint is not None and found is not None and number == begin:
+            try:
+                _restore(course, history, *found)
+            except (LookupError, RuntimeError, TypeError, ValueError) as error:
+                raise checkpoints.foreign(checkpoint) from error
         else:
             done = 0
         for epoch in range(done, course.n_epochs):
             loss = course.epoch(np.random.default_rng([seed, number, epoch]))
-            if loss is not None and not np.isfinite(loss):
+            probabilities: Floats = course.assign().cpu().numpy()
+            if not np.isfinite(probabilities).all() or not np.isfinite(loss or 0):
                 raise OptionError(
-                    f"Training broke down: the loss is {loss} after epoch {epoch + 1} of stage "
-                    f"'{course.name}'. Try a smaller learning rate."
+                    f"Training broke down: there are no finite numbers after epoch {epoch + 1} of "
+                    f"stage '{course.name}' (its loss is {loss}). Try a smaller learning rate."
                 )
-            _note(history, loss, course.assign())
+            _note(history, loss, probabilities)
             last = (number + 1, epoch + 1) == (len(stages), course.n_epochs)
             if checkpoint and (last or monotonic() - written >= every):
                 said = {"fingerprint": fingerprint, "stage": number, "epoch": epoch + 1}
@@ -137,19 +141,20 @@ def look(
         return torch.cat([ask(part).float() for part in photos.split(LOOKED_AT)])
 
 
-def _note(history: History, loss: float | None, probabilities: torch.Tensor) -> None:
-    values: Floats = probabilities.cpu().numpy()
-    labels = values.argmax(axis=1).astype(np.int16)
+def _note(history: History, loss: float | None, probabilities: Floats) -> None:
+    labels = probabilities.argmax(axis=1).astype(np.int16)
     history.losses.append(np.nan if loss is None else loss)
     history.labels.append(labels)
     history.sizes.append(effective_clusters(labels))
-    history.probabilities = values.astype(np.float32)
+    history.probabilities = probabilities.astype(np.float32)
 
 
 def _kept(path: Path, fingerprint: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
     """What the checkpoint of this training holds, if there is one."""
     checkpoints.check_place(path)
     found = checkpoints.load(path)
+    if found is not None and not {"fingerprint", "stage", "epoch"} <= found[0].keys():
+        raise checkpoints.foreign(path)
     if found is not None and found[0]["fingerprint"] != fingerprint:
         raise OptionError(
             f"checkpoint '{path}' is of another training: other images, options or seed. Name "
