@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from flawsort.errors import OptionError
 from flawsort.metrics import (
     agreement,
     area_under_purity,
@@ -34,7 +35,7 @@ from flawsort.paper.methods import (
 )
 from flawsort.paper.products import Products
 from flawsort.paper.protocol import Task
-from flawsort.paper.rivals import PREFIX, Training, epoch_labels
+from flawsort.paper.rivals import PREFIX, Training, train_rival
 from flawsort.records import Ints
 from flawsort.weights import score_spread
 
@@ -135,6 +136,18 @@ def run_job(products: Products, job: Job, *, drawn: Callable[[int], None] | None
     return whole
 
 
+def measure_epoch(task: Task, labels: Ints, *, best: bool = False) -> tuple[int, Figures]:
+    """The last epoch, counted from 0, or the best one by the truth, and its metrics.
+
+    labels: (n_epochs, n_images). The paper's best epoch is that of the best accuracy, the share
+    matched.
+    """
+    first = 0 if best else len(labels) - 1
+    measured = [_agreement(task, one) for one in labels[first:]]
+    place = int(np.argmax([one["f1_micro"] for one in measured]))
+    return first + place, measured[place]
+
+
 def _read(path: Path) -> Any:
     """What a JSON file holds; None where it is missing or damaged, to be computed again."""
     try:
@@ -211,22 +224,25 @@ def _subsets(products: Products, job: Job, start: int) -> Iterator[Figures]:
 def _deep(
     products: Products, job: Job, training: Training, drawn: Callable[[int], None] | None
 ) -> Figures:
-    """A list for each metric, one value a seed; also which epoch it was, and whether all images
-    were in one cluster then."""
+    """A list for each metric, one value a seed; also which epoch it was, whether all images were in
+    one cluster then, and on what it was trained. idle: of the last epoch's row, in how many epochs
+    there was nothing to learn."""
     found = []
     for seed in range(training.n_seeds):
-        epochs = epoch_labels(products, job.method.removeprefix(PREFIX), seed, training)
-        measured = [_agreement(products.task, labels) for labels in epochs[0 if job.best else -1 :]]
-        # The paper's best epoch is that of the best accuracy, the share matched.
-        best = int(np.argmax([one["f1_micro"] for one in measured]))
-        epoch = best if job.best else len(epochs) - 1
-        found.append(
-            {
-                **measured[best],
-                "epoch": float(epoch + 1),
-                "collapsed": float(collapsed(epochs[epoch])),
-            }
-        )
+        try:
+            epochs = train_rival(products, job.method.removeprefix(PREFIX), seed, training)
+        except OptionError as error:  # training that broke down, which another seed may not
+            raise OptionError(f"with seed {seed}: {error}") from error
+        epoch, figures = measure_epoch(products.task, epochs.labels, best=job.best)
+        figures |= {
+            "epoch": epoch + 1.0,
+            "collapsed": float(collapsed(epochs.labels[epoch])),
+            "gpu": float(epochs.gpu),
+            "bfloat16": float(epochs.bfloat16),
+        }
+        if not job.best:
+            figures["idle"] = float(np.isnan(epochs.losses).sum())
+        found.append(figures)
         if drawn:
             drawn(len(found))
     return {name: [float(one[name]) for one in found] for name in found[0]}  # type: ignore[arg-type]

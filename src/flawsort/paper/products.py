@@ -221,7 +221,8 @@ class Products:
         }
 
     def _embed(self, images: ImageSet, kind: str, backbone: Backbone) -> Bags:
-        cache = BagCache(self._bags_folder, cache_setting(backbone, self.view))
+        setting = cache_setting(backbone, self.view)
+        cache = BagCache(self._bags_folder, setting, max_pixels=self.view.max_pixels)
         found = embed(images, backbone, self.view, cache=cache, kind=kind, progress=self.progress)
         if len(found.images) != len(images):
             first = found.images.set_aside[0]

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.errors import OptionError
+from flawsort.errors import InputError, OptionError
+from flawsort.files import digest_of
+from flawsort.inputs import content_rows, distinct_rows
 from flawsort.paper.products import Products, read_arrays
+from flawsort.records import ImageSet
 
 if TYPE_CHECKING:
     from flawsort.deep.estimator import DeepClusterer
@@ -45,7 +48,11 @@ class Training:
 
     def describe(self) -> dict[str, Any]:
         """What was chosen, for the files."""
-        weights = "by download" if self.weights is None else self.weights.name
+        weights = "by download"
+        if self.weights is not None:
+            digest, reason = digest_of(self.weights)
+            which = reason or f"sha256 {digest[:12]}"
+            weights = f"{self.weights.name} ({which})"
         return {
             "deep seeds": self.n_seeds,
             "deep epochs": self.n_epochs or "each method's own",
@@ -53,10 +60,20 @@ class Training:
         }
 
 
-def epoch_labels(
-    products: Products, rival: str, seed: int, training: Training
-) -> NDArray[np.int16]:
-    """(n_epochs, n_images): the groups after each epoch, from their file if it was done before.
+@dataclass(frozen=True)
+class Epochs:
+    """What a training came to. labels: (n_epochs, n_images), the groups after each epoch. losses:
+    (n_epochs,), NaN where there was nothing to learn. gpu, bfloat16: on and in what it was trained,
+    whatever is here now."""
+
+    labels: NDArray[np.int16]
+    losses: NDArray[np.float64]
+    gpu: bool
+    bfloat16: bool
+
+
+def train_rival(products: Products, rival: str, seed: int, training: Training) -> Epochs:
+    """Every epoch of a training, from its file if it was done before.
 
     Training that was interrupted goes on from its last checkpoint.
     """
@@ -64,19 +81,63 @@ def epoch_labels(
     images = products.task.data.images
     stem = f"{products.task.name}-{rival}-{seed}-{method.fingerprint(images)[:16]}"
     path = products.home / "trained" / f"{stem}.npz"
-    found = read_arrays(path)
+    kept = _spread(read_arrays(path) or {}, images)
+    if kept is not None:
+        return kept
+    method.checkpoint = _checkpoint(path)
+    method.fit(images)
+    arrays = _arrays(method)
+    found = _spread(arrays, images)
     if found is None:
-        method.checkpoint = _checkpoint(path)
-        method.fit(images)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, labels=method.epoch_labels_, losses=method.losses_)
-        temporary.replace(path)
-        method.checkpoint.unlink(missing_ok=True)
-        return method.epoch_labels_
-    labels: NDArray[np.int16] = found["labels"].astype(np.int16)
-    return labels
+        first = method.images_.set_aside[0]
+        raise InputError(
+            f"'{products.task.name}' has {len(images) - len(method.images_)} images that cannot "
+            f"be read, the first '{first.name}': {first.reason}. A table needs all of them."
+        )
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+    temporary.replace(path)
+    method.checkpoint.unlink(missing_ok=True)
+    return found
+
+
+def _arrays(method: DeepClusterer) -> dict[str, Any]:
+    """What is kept of a training: of each distinct content once, so that files may be renamed and
+    copied."""
+    import torch
+
+    from flawsort.backbones.timm import choose_device
+    from flawsort.deep.training import mixed_precision
+
+    rows = distinct_rows(method.images_)
+    device = choose_device(method.device)
+    with mixed_precision(device):
+        bfloat16 = torch.is_autocast_enabled(device.type)
+    return {
+        "digests": np.array([method.images_.digests[row] for row in rows]),
+        "labels": method.epoch_labels_[:, rows],
+        "losses": method.losses_,
+        "gpu": np.array(device.type == "cuda"),
+        "bfloat16": np.array(bfloat16),
+    }
+
+
+def _spread(arrays: dict[str, Any], images: ImageSet) -> Epochs | None:
+    """What was kept, in the order of these images; None where it is not of them."""
+    if set(arrays) != {"digests", "labels", "losses", "gpu", "bfloat16"}:
+        return None
+    distinct = images.take(distinct_rows(images))
+    if arrays["digests"].tolist() != list(distinct.digests):
+        return None
+    rows = content_rows(images, distinct)
+    return Epochs(
+        arrays["labels"][:, rows].astype(np.int16),
+        arrays["losses"].astype(np.float64),
+        bool(arrays["gpu"]),
+        bool(arrays["bfloat16"]),
+    )
 
 
 def _checkpoint(path: Path) -> Path:

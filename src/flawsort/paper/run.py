@@ -114,6 +114,7 @@ def run_paper(
         raise OptionError(
             f"One file of weights fits one backbone. Got {len(setting.backbones)} backbones."
         )
+    _check_deep(wanted, setting)
     tasks = find_tasks(setting.data, only=setting.only, split_seed=setting.split_seed)
     bench = _Bench(tasks, setting, progress)
     setting.output.mkdir(parents=True, exist_ok=True)
@@ -125,6 +126,32 @@ def run_paper(
         if done:
             done(made)
     return outcomes
+
+
+def _check_deep(wanted: Sequence[str], setting: Setting) -> None:
+    """Options of deep clustering where nothing of it is trained are a mistake."""
+    chosen, usual = setting.training, Training()
+    given = [
+        f"{option} {value}"
+        for option, value, default in (
+            ("--deep-weights", chosen.weights, usual.weights),
+            ("--deep-seeds", chosen.n_seeds, usual.n_seeds),
+            ("--deep-epochs", chosen.n_epochs, usual.n_epochs),
+        )
+        if value != default
+    ]
+    if setting.deep is False and given:
+        raise OptionError(
+            "With --no-deep no network of deep clustering is trained: leave it out, or the options "
+            f"of their training. Got --no-deep and {' and '.join(given)}."
+        )
+    having = [table.name for table in TABLES.values() if table.deep]
+    given = (["--deep"] if setting.deep else []) + given
+    if given and not set(wanted) & set(having):
+        raise OptionError(
+            f"Deep clustering is part of the tables {' and '.join(having)} only: ask for one of "
+            f"them, or leave out {' and '.join(given)}. Got the tables {', '.join(wanted)}."
+        )
 
 
 class _Bench:

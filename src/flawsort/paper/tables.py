@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from flawsort.errors import BackboneError
+from flawsort.errors import BackboneError, FlawsortError
 from flawsort.paper.catalogue import FOUR, TABLES, Options, Table
 from flawsort.paper.jobs import Figures, Job, run_job
 from flawsort.paper.methods import SCORED, TEMPERATURE
@@ -72,25 +72,14 @@ def fill(
     """
     rows = [(label, job) for label, job in table.rows(options)]
     figures: dict[tuple[str, str], Figures] = {}
-    skipped: list[str] = []
-    no_weights = False
+    runs = _Runs()
     steps = _Steps(table, [job for _, job in rows], len(products), progress)
     for one in products:
         for label, job in rows:
             steps.begin(one.task.name, label, job)
-            lacking = job.lacks(one.task)
-            if lacking:
-                skipped.append(f"{one.task.name}, {label}: no {lacking}")
-            elif no_weights and _pretrained(job):
-                pass
-            else:
-                try:
-                    figures[one.task.name, label] = run_job(one, job, drawn=steps.drawn)
-                except BackboneError as error:
-                    if not _pretrained(job):
-                        raise
-                    no_weights = True  # the other rows are no worse for it
-                    skipped.append(f"deep/... from ImageNet weights: {str(error).rstrip('.')}")
+            found = runs.run(one, label, job, steps.drawn)
+            if found is not None:
+                figures[one.task.name, label] = found
             steps.end()
         one.release()
     groups = {one.task.name: one.task.group for one in products}
@@ -101,11 +90,46 @@ def fill(
         products[0].backbone.info.name if products else "",
         tuple(cells),
         figures,
-        tuple(skipped),
-        (*_notes(table, options), *_collapses(figures)),
+        tuple(runs.skipped),
+        (*_notes(table, options), *_collapses(figures), *_idle(figures)),
         n_images,
-        {**options.describe(), **(settings or {})},
+        {**options.describe(), **_places(figures), **(settings or {})},
     )
+
+
+class _Runs:
+    """Jobs run one after the other; a training that fails costs its own rows, and is said once."""
+
+    def __init__(self) -> None:
+        self.skipped: list[str] = []
+        self._no_weights = False
+        self._failed: set[tuple[str, str]] = set()
+
+    def run(
+        self, products: Products, label: str, job: Job, drawn: Callable[[int], None]
+    ) -> Figures | None:
+        """A job's figures; None where it was skipped."""
+        name = products.task.name
+        lacking = job.lacks(products.task)
+        if lacking:
+            self.skipped.append(f"{name}, {label}: no {lacking}")
+            return None
+        # The last and the best epoch are of one training, which would fail again.
+        if (name, job.method) in self._failed or (self._no_weights and _pretrained(job)):
+            return None
+        try:
+            return run_job(products, job, drawn=drawn)
+        except FlawsortError as error:
+            if job.training is None:
+                raise
+            reason = str(error).rstrip(".")
+            if isinstance(error, BackboneError) and _pretrained(job):
+                self._no_weights = True
+                self.skipped.append(f"deep/... from ImageNet weights: {reason}")
+            else:
+                self._failed.add((name, job.method))
+                self.skipped.append(f"{name}, {label}: {reason}")
+            return None
 
 
 class _Steps:
@@ -233,6 +257,37 @@ def _collapses(figures: dict[tuple[str, str], Figures]) -> list[str]:
             which = ", ".join(str(seed) for seed, gone in enumerate(seeds) if gone)
             lines.append(f"Collapsed into one cluster: {name}, {label}, seed {which}.")
     return lines
+
+
+def _idle(figures: dict[tuple[str, str], Figures]) -> list[str]:
+    """Which training had epochs without anything to learn from."""
+    lines = []
+    for (name, label), found in figures.items():
+        idle, epochs = np.atleast_1d(found.get("idle", 0)), np.atleast_1d(found.get("epoch", 0))
+        seeds = np.flatnonzero(idle)
+        if len(seeds):
+            *others, last = [f"{idle[seed]:.0f}" for seed in seeds]
+            counts = f"{', '.join(others)} and {last}" if others else last
+            which = ("seeds " if others else "seed ") + ", ".join(map(str, seeds))
+            lines.append(
+                f"Nothing to learn (no confident answer): {name}, {label}, {counts} of "
+                f"{epochs.max():.0f} epochs ({which})."
+            )
+    return lines
+
+
+def _places(figures: dict[tuple[str, str], Figures]) -> dict[str, str]:
+    """On what the networks were trained, which may have been on another machine."""
+    seen = {
+        ("GPU" if gpu else "CPU") + (" (bfloat16)" if half else "")
+        for found in figures.values()
+        for gpu, half in zip(
+            np.atleast_1d(found.get("gpu", [])),
+            np.atleast_1d(found.get("bfloat16", [])),
+            strict=True,
+        )
+    }
+    return {"deep trained on": " and ".join(sorted(seen))} if seen else {}
 
 
 def _notes(table: Table, options: Options) -> list[str]:
