@@ -16,6 +16,7 @@ from flawsort import AnomalyClusterer, OptionError, open_run
 from flawsort.carrying import Earlier
 from flawsort.review.store import Session, read_labelling
 from flawsort.runs import EDITS, Run
+from flawsort.storing import run_images
 from plates import Cli, plate
 
 SMALL = ("--image-size", "64", "-q", "--no-cache")
@@ -76,6 +77,8 @@ def test_again_with_more_images(here: Path, cli: Cli) -> None:
         *SMALL,
     )  # fmt: skip
     assert answer.code == 0, answer.err
+    assert "Note: From run: 2 names and 8 confirmed images.\n" in answer.out
+    assert "From run: 2 names" in (here / "run2" / "report.html").read_text("utf-8")
     found = titles(here / "run2")
     assert len(found) == 20
     before = read_labelling(here / "run")
@@ -213,15 +216,43 @@ def test_new_images_are_called_as_people_call_them(here: Path, cli: Cli) -> None
     assert "long <streaks>" in cli("assign", "parts", "--run", "run", "-q", "--no-cache").out
 
 
-def test_labels_from_a_run_that_nobody_edited(here: Path, cli: Cli) -> None:
+@pytest.mark.parametrize("undone", [False, True])
+def test_labels_from_a_run_that_nobody_edited(here: Path, cli: Cli, undone: bool) -> None:
     (here / "run" / EDITS).unlink()
-    answer = cli(
-        "cluster", "parts", "-n", "good", "-k", "2", "--labels-from", "run", "-o", "run2", *SMALL
-    )
+    if undone:
+        with Session(here / "run") as session:
+            session.edit("name", {"group": 0, "name": "thought better of it"}, 0)
+            session.undo(1)
+    line = ("cluster", "parts", "-n", "good", "-k", "2", "--labels-from", "run", "-o", "run2")
+    answer = cli(*line, *SMALL)
     assert answer.code == 0, answer.err
+    told = "Note: Nobody has said anything of run yet: grouped as if it were not given.\n"
+    assert told in answer.out
     one, other = read_labelling(here / "run"), read_labelling(here / "run2")
     np.testing.assert_array_equal(one.labels, other.labels)
     assert not other.confirmed.any()
+    # Nobody has edited the new one either, so that it can be replaced.
+    assert not (here / "run2" / EDITS).exists()
+    assert cli(*line, "--overwrite", *SMALL).code == 0
+
+
+def test_a_note_says_what_comes_over(here: Path) -> None:
+    run = open_run(here / "run")
+    images = run_images(run)
+    earlier = Earlier.of(here / "run")
+    assert earlier.edited
+    said = earlier.said
+    source = here / "run"
+    assert said.note(images) == f"From {source}: 2 names and 8 confirmed images."
+    one = [row for row, digest in enumerate(images.digests) if digest in said][:1]
+    assert said.note(images.take(one)).endswith(": 2 names and 1 confirmed image.")
+    others = [row for row, digest in enumerate(images.digests) if digest not in said]
+    assert said.note(images.take(others)).endswith(": 2 names and no confirmed images.")
+    (here / "run" / EDITS).unlink()
+    with Session(here / "run") as session:
+        session.edit("cut", {"k": 3}, 0)
+    only = "no names and no confirmed images, only the numbers of its groups."
+    assert Earlier.of(here / "run").said.note(images) == f"From {source}: {only}"
 
 
 def test_labels_spent_against_purity(here: Path, cli: Cli) -> None:

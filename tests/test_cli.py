@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import typer
 from PIL import Image
 
 import flawsort
-from flawsort import View, console
+from flawsort import View, console, demo
 from flawsort.backbones import NETWORKS, catalogue
-from flawsort.cli import app
+from flawsort.cli import KEPT, LEFT, app
+from flawsort.commands import show_backbones, show_clusters
 from flawsort.engines import CpuEngine
 from flawsort.images import thumbnail
 from flawsort.keeping import open_kept
@@ -60,6 +62,23 @@ def here(plates: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return tmp_path
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Makes standard output a terminal of so many columns."""
+
+    def make(columns: int) -> None:
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", str(columns))
+
+    return make
+
+
+def plain(text: str) -> str:
+    """What a terminal shows, without its colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
 def assert_refused(answer: Answer, message: str) -> None:
     assert answer.code == 2
     assert answer.out == ""
@@ -73,7 +92,7 @@ class TestErrors:
         [
             ("cluster nowhere -o new", "'nowhere' does not exist. Check the path"),
             ("cluster empty -o new", "No images under 'empty/'. Looked for .png, .jpg,"),
-            ("cluster one -o new", "At least 2 usable images are needed to group them. Got 1."),
+            ("cluster one -o new", "images are needed to group them."),
             ("cluster parts -o new -k 15", "must be between 2 and 14 (the number of images). Got"),
             ("cluster parts -o new -k 0", "--clusters must be at least 2. Got 0."),
             ("cluster parts -o new -k x", "--clusters must be auto or a whole number. Got 'x'."),
@@ -100,7 +119,24 @@ class TestErrors:
             ("cluster parts -o new --backbone text.onnx", "is not an ONNX file that onnxruntime"),
             ("cluster parts -o new --backbone vgg", "backbone must be one of efficientnet-lite2"),
             ("cluster parts -o new --image-size 65", "must be a multiple of 32 between 32 and"),
-            ("cluster parts -o new --image-size x", "Try 'flawsort cluster --help'."),
+            ("cluster parts -o new --seed x", "--seed must be a whole number. Got 'x'."),
+            ("cluster parts -o new --seed=1.5", "--seed must be a whole number. Got '1.5'."),
+            ("cluster parts -o new --image-size x", "--image-size must be a whole number. Got"),
+            ("cluster parts -o new --max-pixels x", "--max-pixels must be a whole number. Got"),
+            ("cluster parts -o new --workers x", "--workers must be a whole number. Got 'x'."),
+            ("cluster parts -o new --temperature x", "--temperature must be a number. Got 'x'."),
+            (
+                "cluster parts -o new --absolute-temperature x",
+                "--absolute-temperature must be a number. Got 'x'.",
+            ),
+            ("cluster parts -o new --nearest-share ,2", "--nearest-share must be a number. Got"),
+            ("review run --port x", "--port must be a whole number. Got 'x'."),
+            ("paper --list --tau x", "--tau must be a number. Got 'x'."),
+            ("paper --list --seeds x", "--seeds must be a whole number. Got 'x'."),
+            ("paper --list --split-seed x", "--split-seed must be a whole number. Got 'x'."),
+            ("paper --list --image-size x", "--image-size must be a whole number. Got 'x'."),
+            ("paper --list --deep-seeds x", "--deep-seeds must be a whole number. Got 'x'."),
+            ("paper --list --deep-epochs x", "--deep-epochs must be a whole number. Got 'x'."),
             ("cluster parts -o new --weights x", "weights must be 'auto' or 'uniform'. Got 'x'."),
             ("cluster parts -n good -o new --weights uniform", "so normal images have no use"),
             ("cluster parts -o new --pooling x", "pooling must be 'residual' or 'average'."),
@@ -118,7 +154,8 @@ class TestErrors:
             ("cluster parts -o app --overwrite", "holds files that are not a flawsort run."),
             ("cluster parts -o file/new", "Cannot write to"),
             ("cluster parts --hlep", "No such option: --hlep"),
-            ("cluster", "Missing argument 'sources'"),
+            ("cluster", "Missing argument 'IMAGES...'. Try 'flawsort cluster --help'."),
+            ("report", "Missing argument 'RUN'."),
             ("cluster parts -o", "Option '-o' requires an argument."),
             (
                 "sort parts",
@@ -155,11 +192,21 @@ class TestErrors:
         assert {name: before[name] for name in after} == after
         assert not (here / "new").exists()
 
-    def test_debug_shows_the_traceback(self, here: Path) -> None:
-        answer = run_code(MAIN, "cluster", "nowhere", "-o", "new", "--debug")
-        assert answer.code == 1
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ("cluster nowhere -o new --debug", "'nowhere' does not exist."),
+            ("--debug cluster parts --seed x", "--seed must be a whole number. Got 'x'."),
+            ("cluster parts --hlep --debug", "No such option: --hlep"),
+        ],
+    )
+    def test_debug_shows_the_traceback_too(
+        self, here: Path, cli: Cli, line: str, message: str
+    ) -> None:
+        answer = cli(*line.split())
+        assert (answer.code, answer.out) == (2, "")
         assert answer.err.startswith("Traceback")
-        assert "InputError: 'nowhere' does not exist." in answer.err
+        assert message in answer.err.splitlines()[-1]
 
     def test_in_a_process_of_its_own(self, here: Path) -> None:
         answer = run_code(MAIN, "cluster", "nowhere", "-o", "new")
@@ -191,6 +238,36 @@ class TestErrors:
         assert answer.code == code
         assert message in answer.err
         assert answer.err.count("\n") == 1
+
+    @pytest.mark.parametrize(
+        ("line", "work", "said"),
+        [
+            ("assign parts -r run", "commands_assign.assign_images", KEPT),
+            ("assign parts -r run --no-cache", "commands_assign.assign_images", ""),
+            ("cluster parts -o new --no-cache", "commands.cluster_images", ""),
+            ("demo -o new", "demo.make_demo_images", KEPT),
+            ("paper --list", "paper.run.listing", LEFT["paper"]),
+            ("review run", "commands_review.review", LEFT["review"]),
+            ("report run", "commands.render_again", ""),
+            ("export run -f csv -o x.csv", "commands_export.export", ""),
+            ("evaluate run --truth truth.csv", "commands_evaluate.evaluate_run", ""),
+            ("backbones", "commands.list_backbones", ""),
+        ],
+    )
+    def test_what_an_interrupted_command_leaves(
+        self,
+        here: Path,
+        cli: Cli,
+        monkeypatch: pytest.MonkeyPatch,
+        line: str,
+        work: str,
+        said: str,
+    ) -> None:
+        def interrupted(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(f"flawsort.{work}", interrupted)
+        assert cli(*line.split()) == Answer(130, "", f"flawsort: interrupted.{said}\n")
 
     @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for another process")
     def test_ctrl_c(self, here: Path) -> None:
@@ -250,9 +327,11 @@ class TestCluster:
         assert "NMI 1.000, ARI 1.000, F1 1.000, with 2 groups for 2 kinds." in answer.out
         assert answer.out.endswith("Report: new/report.html\n")
         lines = answer.err.splitlines()
-        assert lines[-3].startswith("scoring: 4 of 4")
-        assert lines[-2].startswith("measuring: 14 of 14")
-        assert lines[-1].startswith("comparing: 14 of 14")
+        last = {line.partition(":")[0]: line for line in lines}
+        assert list(last)[-3:] == ["scoring", "measuring", "comparing"]
+        assert last["scoring"].startswith("scoring: 4 of 4")
+        assert last["measuring"].startswith("measuring: 14 of 14")
+        assert last["comparing"].startswith("comparing: 14 of 14")
         assert all(re.match(r"[a-z ]+: [\d,]+ of [\d,]+", line) for line in lines)
         assert len(set(lines)) == len(lines)
         assert "\x1b" not in answer.out + answer.err
@@ -307,6 +386,16 @@ class TestCluster:
         assert json.loads(cli("cluster", "parts", "--glob", "s*", *line).out)["n_images"] == 7
         (here / "list.txt").write_text("parts/dent00.png\nparts/streak08.png\n# end\n")
         assert json.loads(cli("cluster", "list.txt", *line).out)["n_images"] == 2
+
+    def test_of_one_there_is_one(self, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        run = flawsort.open_run(saved)
+        run.manifest.update(n_images=1, n_normals=1)
+        run.table["kinds"][:] = ["0;1"] + ["0"] * 13
+        show_clusters(run, saved, {"nmi": 1, "ari": 1, "f1": 1, "clusters": [0], "true_k": 1})
+        text = capsys.readouterr().out
+        assert text.startswith("1 image and 1 known-good one: ")
+        assert "\n1 of the images seems to show several kinds: " in text
+        assert ", with 1 group for 1 kind.\n" in text
 
 
 class TestAssign:
@@ -468,7 +557,7 @@ class TestEvaluateAndReport:
         assert "F1 micro" in page
         (here / "run" / "report.html").unlink()
         answer = cli("report", "run")
-        assert (answer.code, answer.out) == (0, "report: run/report.html\n")
+        assert (answer.code, answer.out) == (0, "Report: run/report.html\n")
         assert (here / "run" / "report.html").read_text("utf-8") == page
         assert json.loads((here / "run" / "evaluation.json").read_text("utf-8")) == told
         assert flawsort.open_run("run").table["name"][0] == "dent00.png"
@@ -551,6 +640,33 @@ class TestTheRest:
         }  # fmt: skip
         assert all(name in text for name in NETWORKS)
 
+    @pytest.mark.parametrize("columns", [60, 80])
+    def test_backbones_on_a_terminal(
+        self, terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str], columns: int
+    ) -> None:
+        told = [
+            {
+                "name": name,
+                "model": network.model,
+                "licence": network.licence,
+                "input_size": [256, 256],
+                "dim": 1024,
+                "grid": [32, 32],
+                "state": "needs flawsort[torch]",
+            }
+            for name, network in NETWORKS.items()
+        ]
+        terminal(columns)
+        show_backbones(told)
+        text = plain(capsys.readouterr().out)
+        lines = [line.rstrip() for line in text.splitlines()]
+        assert text.count("needs flawsort[torch]") == 1
+        for entry in told:
+            start, end = f"{entry['name']} ", f"256 x 256   1024  32 x 32  {entry['licence']}"
+            assert sum(line.startswith(start) and line.endswith(end) for line in lines) == 1
+        assert "(no room here for model; --json has all)" in lines
+        assert max(map(len, lines)) <= 80
+
     def test_version_and_help(self, cli: Cli) -> None:
         assert cli("--version") == Answer(0, f"flawsort {flawsort.__version__}\n", "")
         answer = cli()
@@ -559,10 +675,130 @@ class TestTheRest:
         assert "\n  cluster " in answer.out
         assert cli("--help") == answer
 
+    @pytest.mark.parametrize(
+        "command",
+        ["cluster", "assign", "review", "export", "evaluate", "report", "backbones", "paper"],
+    )
+    def test_help_is_for_people(self, cli: Cli, command: str) -> None:
+        text = cli(command, "--help").out
+        assert not re.search(r"[{}<>]|\b(TEXT|INTEGER|FLOAT|str|int)\b", text)
+        usage = {"cluster": " IMAGES...", "assign": " IMAGES...", "paper": "", "backbones": ""}
+        if command != "review":  # older parsers do not say that these may be left out
+            assert text.splitlines()[0] == (
+                f"Usage: flawsort {command} [OPTIONS]{usage.get(command, ' RUN')}"
+            )
+
+    def test_nothing_slow_is_imported_before_a_command_is_known(self) -> None:
+        code = "import sys, flawsort.cli; print('numpy' in sys.modules)"
+        assert run_code(code) == Answer(0, "False\n", "")
+
     def test_a_reader_that_has_seen_enough(self, here: Path) -> None:
         code = f"import os, sys; os.close(1); os.dup2(os.pipe()[1], 1); {MAIN}"
         process = start(code, "assign", "parts", "--run", "run", "--json", "-q")
         assert "Traceback" not in process.communicate(timeout=60)[1]
+
+
+class TestDemo:
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """Seven images, which nobody groups."""
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("flawsort.demo.KINDS", dict.fromkeys(demo.KINDS, 1))
+        monkeypatch.setattr("flawsort.demo.N_GOOD", 1)
+        monkeypatch.setattr("flawsort.cli.run_cluster", lambda *_, **__: None)
+
+    def test_goes_on_when_it_was_interrupted(
+        self, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert cli("demo", "-o", "whole").code == 0
+        real, made = demo._picture, []
+
+        def interrupted(*given: Any) -> Image.Image:
+            made.append(given)
+            if len(made) == 3:
+                raise KeyboardInterrupt
+            return real(*given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("flawsort.demo._picture", interrupted)
+            answer = cli("demo", "-o", "new")
+        assert (answer.code, len(list(Path("new/parts").iterdir()))) == (130, 2)
+        answer = cli("demo", "-o", "new")
+        assert (answer.code, answer.out) == (0, "")
+        assert answer.err.splitlines()[0] == "making images: 0 of 7"
+        assert answer.err.splitlines()[-1].startswith("making images: 7 of 7")
+        assert contents(Path("new")) == contents(Path("whole"))
+        assert cli("demo", "-o", "new", "-q") == Answer(0, "", "")  # nor is a finished one refused
+
+    @pytest.mark.parametrize("truth", [None, "path,label\ndent00.png,dent\n", ""])
+    def test_keeps_out_of_other_folders(self, cli: Cli, truth: str | None) -> None:
+        Path("mine/parts").mkdir(parents=True)
+        if truth is not None:
+            Path("mine/truth.csv").write_text(truth)
+        before = contents(Path("mine"))
+        assert_refused(cli("demo", "-o", "mine"), "The folder 'mine' holds other files.")
+        assert contents(Path("mine")) == before
+
+    @pytest.mark.parametrize("what", ["edits.sqlite", "assigned"])
+    def test_keeps_what_people_put_in(self, cli: Cli, what: str) -> None:
+        assert cli("demo", "-o", "new", "-q").code == 0
+        (Path("new/run") / what).mkdir(parents=True)
+        answer = cli("demo", "-o", "new")
+        assert_refused(answer, "would be removed with it. Name another folder with -o.")
+        assert "--labels-from" not in answer.err
+
+
+class TestTables:
+    COLUMNS = ("name", "cluster", "title", "confidence", "score")
+    ROWS = tuple((f"noise{i}.png", i, "a dent at the edge of it", 0.5, 1.25) for i in range(2))
+
+    def lines(
+        self, capsys: pytest.CaptureFixture[str], rows: Sequence[Sequence[object]] = ROWS
+    ) -> list[str]:
+        console.print_table("", self.COLUMNS, rows)
+        return [line.rstrip() for line in plain(capsys.readouterr().out).splitlines()]
+
+    def test_sentences_are_folded_and_nothing_else(
+        self, terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        terminal(60)
+        assert self.lines(capsys) == [
+            "name        cluster  title                 confidence  score",
+            "noise0.png        0  a dent at the edge         0.500  1.250",
+            "                     of it",
+            "noise1.png        1  a dent at the edge         0.500  1.250",
+            "                     of it",
+        ]
+
+    def test_the_last_columns_are_left_out(
+        self, terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        terminal(52)
+        lines = self.lines(capsys)
+        assert lines[0].split() == ["name", "cluster", "title", "confidence"]
+        assert lines[1].endswith(" 0.500")
+        assert lines[-1] == "(no room here for score; --json has all)"
+        terminal(4)
+        assert self.lines(capsys)[0] == "name"
+
+    def test_a_long_name_leaves_room(
+        self, terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        terminal(80)
+        lines = self.lines(capsys, [("x" * 100, 3, "dent", 0.5, 1.25)])
+        assert lines[1] == "x" * 45 + "        3  dent        0.500  1.250"
+        assert lines[2:] == ["x" * 45, "x" * 10]
+
+    def test_without_a_terminal_every_row_is_a_line(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        lines = self.lines(capsys, [("x" * 300, 3, "words " * 40, 0.5, 1.25)] * 3)
+        assert len(lines) == 4
+        assert lines[3].endswith(" 0.500  1.250")
+
+    def test_names_of_columns_are_no_markup(self, capsys: pytest.CaptureFixture[str]) -> None:
+        console.print_table("", ["day", "[red]dent\x1b[2J"], [["monday", 3]])
+        assert capsys.readouterr().out.startswith("day     [red]dent\\x1b[2J")
 
 
 class TestProgress:

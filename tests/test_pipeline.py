@@ -395,6 +395,8 @@ class TestConventions:
         assert heard[0] == ("embedding", 0, 14)
         stages = {"embedding", "embedding normals", "scoring", "measuring", "comparing"}
         assert {stage for stage, _, _ in heard} == stages
+        for stage in ("measuring", "comparing"):  # or the time of the first batch passes in silence
+            assert next(done for one, done, _ in heard if one == stage) == 0
         assert all(0 <= done <= total for _, done, total in heard)
 
 
@@ -480,12 +482,21 @@ class TestErrors:
             fit(plate_arrays(), random_state=seed)
 
     def test_fewer_than_two_images(self, plates: Path, tmp_path: Path) -> None:
-        message = r"At least 2 usable images are needed to group them\. Got 1\."
-        with pytest.raises(InputError, match=message):
+        # Nothing has been read yet: the file may be damaged.
+        message = r"^At least 2 images are needed to group them\. Found 1 "
+        with pytest.raises(InputError, match=message + r"file\.$"):
             fit(plates / "parts" / "dent00.png")
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=message + r"array\.$"):
             fit(plate_arrays(["dent"]))
         write_plates(tmp_path / "few", ["dent"])
+        (tmp_path / "few" / "empty.png").touch()
+        with pytest.raises(InputError, match=message + r"file; 1 was set aside, 'empty\.png': is"):
+            fit(tmp_path / "few")
+        (tmp_path / "few" / "blank.png").touch()
+        with pytest.raises(InputError, match=r"file; 2 were set aside, the first 'blank\.png': is"):
+            fit(tmp_path / "few")
+        for name in ("empty", "blank"):
+            (tmp_path / "few" / f"{name}.png").unlink()
         (tmp_path / "few" / "text.png").write_text("no image")
         with pytest.raises(InputError, match=r"Got 1; 1 was set aside\."):
             fit(tmp_path / "few")

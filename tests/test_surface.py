@@ -34,7 +34,8 @@ COMMANDS = (
 )  # fmt: skip
 # A module imports only modules above it. Imports inside functions, which run later, are free.
 ORDER = (
-    "errors", "records", "remote", "folders", "threads", "raycluster", "files", "inputs", "asked",
+    "errors", "words", "records", "remote", "folders", "threads", "raycluster", "files", "inputs",
+    "asked",
     "raster", "images", "datasets",
     "backbones.protocol", "backbones.catalogue", "backbones.networks", "backbones.onnx",
     "backbones.weightfiles", "backbones.timm", "backbones.half", "backbones.patches", "backbones",

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from flawsort.constraints import carry_over
+from flawsort.files import shown
+from flawsort.inputs import Said
 from flawsort.labelling import Labelling
-from flawsort.review.edits import CARRY
+from flawsort.review.edits import CARRY, effective
 from flawsort.review.payloads import Edit
 from flawsort.review.store import EditStore, Session
 from flawsort.runs import EDITS, Run
@@ -19,21 +21,25 @@ from flawsort.runs import EDITS, Run
 
 @dataclass(frozen=True)
 class Earlier:
-    """A run as people left it. digests: of its images, in its rows. spent: labels given there."""
+    """A run as people left it. digests: of its images, in its rows. spent: labels given there.
+    edited: whether an edit is in force."""
 
     folder: Path
     labelling: Labelling
     digests: tuple[str, ...]
     spent: int = 0
+    edited: bool = True
 
     @classmethod
     def of(cls, folder: Path) -> Earlier:
         with Session(folder) as session:
             digests = tuple(session.run.table["sha256"])
-            return cls(folder, session.labelling, digests, session.labels_spent)
+            with EditStore(folder / EDITS) as store:
+                edited = bool(effective([entry.edit for entry in store.log()]))
+            return cls(folder, session.labelling, digests, session.labels_spent, edited)
 
     @property
-    def said(self) -> Mapping[str, int]:
+    def said(self) -> Said:
         """The group of each image that a person has confirmed, by its SHA-256. To be unsure says
         nothing, nor do copies of one image that were put into different groups."""
         unsure = set(self.labelling.with_role("unsure"))
@@ -41,7 +47,12 @@ class Earlier:
         for row in np.flatnonzero(self.labelling.confirmed):
             found.setdefault(self.digests[row], set()).add(int(self.labelling.labels[row]))
         one = {digest: groups.pop() for digest, groups in found.items() if len(groups) == 1}
-        return {digest: group for digest, group in one.items() if group not in unsure}
+        return Said(
+            {digest: group for digest, group in one.items() if group not in unsure},
+            source=shown(self.folder),
+            names=sum(bool(group.name) for group in self.labelling.groups.values()),
+            edited=self.edited,
+        )
 
     def carried(self, run: Run) -> Edit:
         """The first edit of another run: its groups with the ids, names and roles of those that
@@ -89,7 +100,9 @@ class Earlier:
 
     def write(self, run: Run, folder: Path) -> None:
         """Begin the edits of another run, in whose folder they are put, with what is carried: also
-        what was said since this was read."""
+        what was said since this was read. Where nobody has said anything, no edits are begun."""
         now = Earlier.of(self.folder)
+        if not now.edited:
+            return
         with EditStore(folder / EDITS) as store:
             store.append(now.carried(run), 0, "flawsort")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import traceback
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +20,7 @@ from flawsort.cli_options import (
     Glob,
     Json,
     NoCache,
+    PlainCommand,
     Quiet,
     RunFolder,
     Sources,
@@ -26,7 +29,7 @@ from flawsort.cli_options import (
 )
 from flawsort.cli_paper import paper
 from flawsort.cli_review import export, review
-from flawsort.errors import FlawsortError, OptionError
+from flawsort.errors import FlawsortError
 
 app = typer.Typer(
     name="flawsort",
@@ -36,11 +39,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+command = partial(app.command, cls=PlainCommand)
 
 # What shells and parsers give a command that Ctrl-C ended.
 INTERRUPTED = 130
 KEPT = " Embedded images are kept: the same command goes on from there."
-SAVED = " Every edit was saved when it was made."
+# What interrupted commands leave behind; the others leave nothing.
+LEFT = {
+    "cluster": KEPT,
+    "assign": KEPT,
+    "demo": KEPT,
+    "paper": " What was computed is kept: the same command goes on from there.",
+    "review": " Every edit was saved when it was made.",
+}
 
 
 def main() -> None:
@@ -54,7 +65,7 @@ def main() -> None:
         code = INTERRUPTED
     except Exception as error:
         if debug:
-            raise
+            traceback.print_exception(error)
         code = _report_error(error)
     if code == INTERRUPTED:
         console.fail(f"interrupted.{_what_stays(arguments)}")
@@ -63,9 +74,7 @@ def main() -> None:
 
 def _what_stays(arguments: list[str]) -> str:
     """What an interrupted command leaves behind."""
-    if arguments[:1] == ["review"]:
-        return SAVED
-    return "" if "--no-cache" in arguments else KEPT
+    return "" if "--no-cache" in arguments else LEFT.get(arguments[0] if arguments else "", "")
 
 
 def _report_error(error: Exception) -> int:
@@ -101,7 +110,8 @@ def _show_version(wanted: bool) -> None:
 def _common(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show a traceback with errors; goes anywhere.")
@@ -111,21 +121,31 @@ def _common(
         sys.stdout.write(context.get_help() + "\n")
 
 
-app.command()(cluster)
+command()(cluster)
 
 
-@app.command()
+@command()
 def assign(
     sources: Sources,
-    run: Annotated[Path, typer.Option("--run", "-r", help="The run whose groups to sort into.")],
+    run: Annotated[
+        Path,
+        typer.Option("--run", "-r", metavar="RUN", help="The run whose groups to sort into."),
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write a table: FILE.csv or FILE.parquet.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write a table: FILE.csv or FILE.parquet."
+        ),
     ] = None,
     keep: Annotated[
-        str | None, typer.Option(help="Keep them in the run under this name, for the review.")
+        str | None,
+        typer.Option(metavar="NAME", help="Keep them in the run under this name, for the review."),
     ] = None,
     by: Annotated[
-        str, typer.Option(help="Count them by day, week, month or folder, or by a CSV of lots.")
+        str,
+        typer.Option(
+            metavar="WHAT", help="Count them by day, week, month or folder, or by a CSV of lots."
+        ),
     ] = "day",
     glob: Glob = None,
     device: Device = None,
@@ -158,15 +178,18 @@ def assign(
         show_assignment(result, output)
 
 
-app.command()(review)
-app.command()(export)
+command()(review)
+command()(export)
 
 
-@app.command()
+@command()
 def evaluate(
     run: RunFolder,
     truth: Annotated[
-        Path, typer.Option(help="A folder whose folder names are the labels, or a CSV of them.")
+        Path,
+        typer.Option(
+            metavar="PATH", help="A folder whose folder names are the labels, or a CSV of them."
+        ),
     ],
     as_json: Json = False,
 ) -> None:
@@ -180,14 +203,16 @@ def evaluate(
         show_evaluation(result)
 
 
-@app.command()
+@command()
 def report(
     run: RunFolder,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the page here instead.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the page here instead."),
     ] = None,
     heatmaps: Annotated[
-        Path | None, typer.Option(help="Also write a PNG with heat map for each image here.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Also write a PNG with heat map for each image here."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -199,10 +224,10 @@ def report(
         console.print_json(written)
     else:
         for what, where in written.items():
-            console.say(f"{what}: {where}")
+            console.say(f"{what.capitalize()}: {where}")
 
 
-@app.command()
+@command()
 def backbones(as_json: Json = False) -> None:
     """List the embedded backbones, verified, and the networks that flawsort[torch] adds."""
     from flawsort.commands import list_backbones, show_backbones
@@ -214,28 +239,25 @@ def backbones(as_json: Json = False) -> None:
         show_backbones(entries)
 
 
-app.command()(paper)
+command()(paper)
 
 
-@app.command()
+@command()
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the images and the run.")
+        Path,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the images and the run."),
     ] = Path("flawsort-demo"),
     browse: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Make sample images with planted flaws, group them, and write the report."""
-    from flawsort.demo import make_demo_images
+    from flawsort.demo import check_demo_folder, make_demo_images
 
-    if output.exists() and not output.is_dir():
-        raise OptionError(f"The output '{output}' is a file. Name a folder with -o.")
-    if output.exists() and any(output.iterdir()) and not (output / "truth.csv").exists():
-        raise OptionError(
-            f"The folder '{output}' holds other files. Name one that does not exist yet with -o."
-        )
-    parts, good = make_demo_images(output)
+    check_demo_folder(output)
+    with console.showing_progress(quiet) as progress:
+        parts, good = make_demo_images(output, progress=progress)
     run_cluster(
         [str(parts)],
         [str(good)],

@@ -18,7 +18,9 @@ from flawsort.cli_options import (
     NoCache,
     Quiet,
     Sources,
+    any_number,
     cache_asked_for,
+    whole_number,
 )
 from flawsort.errors import OptionError
 
@@ -32,88 +34,155 @@ def cluster(
     sources: Sources,
     normal: Annotated[
         list[str] | None,
-        typer.Option("--normal", "-n", help="Known-good images, named likewise; may be repeated."),
+        typer.Option(
+            "--normal",
+            "-n",
+            metavar="IMAGES",
+            help="Known-good images, named likewise; may be repeated.",
+        ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The run folder to write.")] = Path(
-        "run"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="The run folder to write.")
+    ] = Path("run"),
     clusters: Annotated[
-        str, typer.Option("--clusters", "-k", help="The number of groups, or auto for advice.")
+        str,
+        typer.Option(
+            "--clusters", "-k", metavar="N", help="The number of groups, or auto for advice."
+        ),
     ] = "auto",
     preset: Annotated[
-        str, typer.Option(help="default, or paper for the choices of the paper.")
+        str, typer.Option(metavar="NAME", help="default, or paper for the choices of the paper.")
     ] = "default",
     glob: Glob = None,
     truth: Annotated[
-        Path | None, typer.Option(help="A labelled folder or CSV to compare the groups with.")
+        Path | None,
+        typer.Option(metavar="PATH", help="A labelled folder or CSV to compare the groups with."),
     ] = None,
     labels_from: Annotated[
         Path | None,
-        typer.Option(help="A reviewed run: keep to what people said there, and to its names."),
+        typer.Option(
+            metavar="RUN", help="A reviewed run: keep to what people said there, and to its names."
+        ),
     ] = None,
     fit: Annotated[
-        str, typer.Option(help="How other aspect ratios are fitted: stretch, pad or crop.")
+        str,
+        typer.Option(
+            metavar="HOW", help="How other aspect ratios are fitted: stretch, pad or crop."
+        ),
     ] = "stretch",
     roi: Annotated[
         str | None,
-        typer.Option(help="Region of interest: left,top,right,bottom or a mask image."),
+        typer.Option(
+            metavar="REGION", help="Region of interest: left,top,right,bottom or a mask image."
+        ),
     ] = None,
     tile: Annotated[
-        str, typer.Option(help="Cut large images into ROWSxCOLUMNS tiles, like 2x3.")
+        str,
+        typer.Option(metavar="TILES", help="Cut large images into ROWSxCOLUMNS tiles, like 2x3."),
     ] = "1",
     max_pixels: Annotated[
-        int, typer.Option(help="Set larger images aside, against decompression bombs.")
+        int,
+        typer.Option(
+            parser=whole_number("--max-pixels"),
+            metavar="N",
+            help="Set larger images aside, against decompression bombs.",
+        ),
     ] = 200_000_000,
     backbone: Annotated[
-        str, typer.Option(help="A name from flawsort backbones, or the path of an ONNX file.")
+        str,
+        typer.Option(
+            metavar="NAME", help="A name from flawsort backbones, or the path of an ONNX file."
+        ),
     ] = "efficientnet-lite2",
     backbone_weights: Annotated[
-        Path | None, typer.Option(help="Weights of a named network, .safetensors or .pth.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Weights of a named network, .safetensors or .pth."),
     ] = None,
     device: Device = None,
     arithmetic: Arithmetic = None,
     engine: Annotated[
-        str, typer.Option(help="local, or ray to share the work out over a Ray cluster.")
+        str,
+        typer.Option(
+            metavar="NAME", help="local, or ray to share the work out over a Ray cluster."
+        ),
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster; one is started here if not said.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Of the Ray cluster; one is started here if not said."
+        ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Workers of the Ray cluster; as many as fit if not said.")
+        int | None,
+        typer.Option(
+            parser=whole_number("--workers"),
+            metavar="N",
+            help="Workers of the Ray cluster; as many as fit if not said.",
+        ),
     ] = None,
     parts: Annotated[
-        str | None, typer.Option(help="A folder or URL that all workers see, for what they finish.")
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="A folder or URL that all workers see, for what they finish."
+        ),
     ] = None,
     max_memory: Annotated[
-        str | None, typer.Option(help="Stay within so much, like 4GB; streamed if need be.")
+        str | None,
+        typer.Option(metavar="SIZE", help="Stay within so much, like 4GB; streamed if need be."),
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Side of the backbone's input, a multiple of its step.")
+        int | None,
+        typer.Option(
+            parser=whole_number("--image-size"),
+            metavar="PIXELS",
+            help="Side of the backbone's input, a multiple of its step.",
+        ),
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="auto, or uniform: every patch counts the same.")
+        str | None,
+        typer.Option(metavar="HOW", help="auto, or uniform: every patch counts the same."),
     ] = None,
     pooling: Annotated[
-        str | None, typer.Option(help="residual, or average as in the paper.")
+        str | None, typer.Option(metavar="HOW", help="residual, or average as in the paper.")
     ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(help="Focus of the weights, in standard deviations of the scores."),
+        typer.Option(
+            parser=any_number("--temperature"),
+            metavar="NUMBER",
+            help="Focus of the weights, in standard deviations of the scores.",
+        ),
     ] = None,
     absolute_temperature: Annotated[
-        float | None, typer.Option(help="The same in units of the scores: the paper's tau.")
+        float | None,
+        typer.Option(
+            parser=any_number("--absolute-temperature"),
+            metavar="NUMBER",
+            help="The same in units of the scores: the paper's tau.",
+        ),
     ] = None,
     nearest_share: Annotated[
-        float | None, typer.Option(help="Share of the peers that a score is the mean over.")
+        float | None,
+        typer.Option(
+            parser=any_number("--nearest-share"),
+            metavar="SHARE",
+            help="Share of the peers that a score is the mean over.",
+        ),
     ] = None,
     peers: Annotated[
-        str | None, typer.Option(help="Compare with a sample of so many images, or all.")
+        str | None,
+        typer.Option(metavar="N", help="Compare with a sample of so many images, or all."),
     ] = None,
     exact: Annotated[
         bool | None,
         typer.Option("--exact/--approximate", help="Search among normals; by size if not said."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Every random choice follows from it.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number("--seed"), metavar="N", help="Every random choice follows from it."
+        ),
+    ] = 0,
     cache: Cache = None,
     no_cache: NoCache = False,
     overwrite: Annotated[

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from flawsort.errors import OptionError
+from flawsort.errors import FlawsortError, OptionError
 
 # What errors call a parameter, where the option has another name.
 _OPTIONS = {
@@ -38,26 +40,89 @@ _WORDS = {
 }
 
 Sources = Annotated[
-    list[str], typer.Argument(help="Folders, image files, 'globs' or .txt lists of files.")
+    list[str],
+    typer.Argument(
+        metavar="IMAGES...", help="Folders, image files, 'globs' or .txt lists of files."
+    ),
 ]
-RunFolder = Annotated[Path, typer.Argument(help="The folder given to -o of flawsort cluster.")]
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", help="The folder given to -o of flawsort cluster.")
+]
 Glob = Annotated[
-    str | None, typer.Option(help="Only files of folders whose name matches, like '*.png'.")
+    str | None,
+    typer.Option(metavar="PATTERN", help="Only files of folders whose name matches, like '*.png'."),
 ]
 Device = Annotated[
     str | None,
-    typer.Option(help="Where patches are compared and networks run: cpu, cuda or cuda:N."),
+    typer.Option(
+        metavar="DEVICE",
+        help="Where patches are compared and networks run: cpu, cuda or cuda:N.",
+    ),
 ]
 Arithmetic = Annotated[
     str | None,
-    typer.Option(help="int8, float32, bfloat16, float16 or tf32; chosen by size if not said."),
+    typer.Option(
+        metavar="NAME",
+        help="int8, float32, bfloat16, float16 or tf32; chosen by size if not said.",
+    ),
 ]
 Cache = Annotated[
-    Path | None, typer.Option(help="Folder for embedded images; the user's own if not said.")
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Folder for embedded images; the user's own if not said."),
 ]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no embedded images.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for scripts.")]
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help names its arguments as they are typed: no braces, no Python types."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`IMAGES...`, where newer parsers say `{IMAGES...}...`."""
+        once = r"\.{3}([]}])\.{3}$"
+        pieces = super().collect_usage_pieces(ctx)
+        return [re.sub(once, r"...\1", piece).strip("{}") for piece in pieces]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then options. Newer parsers say `IMAGES... <list[str]>` of an argument."""
+        for title, kind in (("Arguments", "argument"), ("Options", "option")):
+            there = [one for one in self.get_params(ctx) if one.param_type_name == kind]
+            records = [record for one in there if (record := one.get_help_record(ctx))]
+            if kind == "argument":
+                records = [(name.partition(" <")[0], text) for name, text in records]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def whole_number(option: str) -> Callable[[str], int]:
+    """The parser of an option that is a whole number."""
+
+    def parse(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise _wrong(option, "a whole number", text) from None
+
+    return parse
+
+
+def any_number(option: str) -> Callable[[str], float]:
+    """The parser of an option that is a number."""
+
+    def parse(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise _wrong(option, "a number", text) from None
+
+    return parse
+
+
+def _wrong(option: str, kind: str, text: str) -> FlawsortError:
+    # No OptionError: that is a ValueError, which typer puts into words of its own.
+    return FlawsortError(f"{option} must be {kind}. Got '{text}'.")
 
 
 def cache_asked_for(cache: Path | None, no_cache: bool) -> Path | str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flawsort import console
+from flawsort.cli_options import Json, Quiet, any_number, whole_number
 from flawsort.errors import OptionError
 
 if TYPE_CHECKING:
@@ -21,67 +22,125 @@ if TYPE_CHECKING:
 def paper(
     data: Annotated[
         list[Path] | None,
-        typer.Option("--data", help="A folder of MVTec AD or of magnetic tiles; may be repeated."),
+        typer.Option(
+            "--data",
+            metavar="FOLDER",
+            help="A folder of MVTec AD or of magnetic tiles; may be repeated.",
+        ),
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", help="A name from --list, or all; may be repeated."),
+        typer.Option(
+            "--table", "-t", metavar="NAME", help="A name from --list, or all; may be repeated."
+        ),
     ] = None,
     show_list: Annotated[
         bool, typer.Option("--list", help="Show every table and figure and what it needs.")
     ] = False,
     backbone: Annotated[
         list[str] | None,
-        typer.Option(help="A network or ONNX file, wide_resnet50 if not said; may be repeated."),
+        typer.Option(
+            metavar="NAME",
+            help="A network or ONNX file, wide_resnet50 if not said; may be repeated.",
+        ),
     ] = None,
     weights: Annotated[
-        Path | None, typer.Option(help="The network's weights, .safetensors or .pth.")
+        Path | None,
+        typer.Option(metavar="FILE", help="The network's weights, .safetensors or .pth."),
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Side of the backbone's input, a multiple of its step.")
+        int | None,
+        typer.Option(
+            parser=whole_number("--image-size"),
+            metavar="PIXELS",
+            help="Side of the backbone's input, a multiple of its step.",
+        ),
     ] = None,
     resample: Annotated[
-        str, typer.Option(help="How images are resized: bilinear, or bicubic as timm does.")
+        str,
+        typer.Option(
+            metavar="HOW", help="How images are resized: bilinear, or bicubic as timm does."
+        ),
     ] = "bilinear",
     device: Annotated[
-        str | None, typer.Option(help="Where a network runs: cpu or cuda; cuda where there is one.")
+        str | None,
+        typer.Option(
+            metavar="DEVICE", help="Where a network runs: cpu or cuda; cuda where there is one."
+        ),
     ] = None,
     temperature: Annotated[
         str | None,
-        typer.Option(help="In standard deviations of the scores, else 0.3; best is an oracle."),
+        typer.Option(
+            metavar="NUMBER",
+            help="In standard deviations of the scores, else 0.3; best is an oracle.",
+        ),
     ] = None,
     tau: Annotated[
-        float | None, typer.Option(help="The paper's absolute tau instead of a temperature.")
+        float | None,
+        typer.Option(
+            parser=any_number("--tau"),
+            metavar="NUMBER",
+            help="The paper's absolute tau instead of a temperature.",
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Random subsets of the tables that have them.")] = 100,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number("--seeds"),
+            metavar="N",
+            help="Random subsets of the tables that have them.",
+        ),
+    ] = 100,
     exact: Annotated[
         bool | None,
         typer.Option("--exact/--approximate", help="Search among normals; by size if not said."),
     ] = None,
     split_seed: Annotated[
-        int, typer.Option(help="Draws the normals of the tiles where no list names them.")
+        int,
+        typer.Option(
+            parser=whole_number("--split-seed"),
+            metavar="N",
+            help="Draws the normals of the tiles where no list names them.",
+        ),
     ] = 0,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only this set, such as bottle or mtd; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="SET", help="Only this set, such as bottle or mtd; repeatable."),
     ] = None,
     deep: Annotated[
         bool | None,
-        typer.Option("--deep/--no-deep", help="Train deep clustering too; where there is a GPU."),
+        typer.Option(
+            "--deep/--no-deep", help="Train deep clustering too; if not said, where there is a GPU."
+        ),
     ] = None,
     deep_weights: Annotated[
-        Path | None, typer.Option(help="ResNet-50's ImageNet weights for it, else a download.")
+        Path | None,
+        typer.Option(metavar="FILE", help="ResNet-50's ImageNet weights for it, else a download."),
     ] = None,
-    deep_seeds: Annotated[int, typer.Option(help="How often each network is trained.")] = 3,
+    deep_seeds: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number("--deep-seeds"),
+            metavar="N",
+            help="How often each network is trained.",
+        ),
+    ] = 3,
     deep_epochs: Annotated[
-        int | None, typer.Option(help="Of each network, if not its own number.")
+        int | None,
+        typer.Option(
+            parser=whole_number("--deep-epochs"),
+            metavar="N",
+            help="Of each network, if not its own number.",
+        ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for results and what is kept for them.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Folder for results and what is kept for them."
+        ),
     ] = Path("paper-results"),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document for scripts.")
-    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Run the experiments of the paper and print its tables beside its own numbers."""
     from flawsort.images import View

@@ -8,20 +8,31 @@ from typing import Annotated
 import typer
 
 from flawsort import console
-from flawsort.cli_options import Json, RunFolder
+from flawsort.cli_options import Json, RunFolder, whole_number
 
 
 def review(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(help="Runs, or folders of runs; this folder if not said."),
+        typer.Argument(
+            metavar="RUNS...", help="Runs, or folders of runs; this folder if not said."
+        ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Where to listen. Others than this machine need a token.")
+        str,
+        typer.Option(
+            metavar="HOST", help="Where to listen. Others than this machine need a token."
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8765,
+    port: Annotated[
+        int,
+        typer.Option(parser=whole_number("--port"), metavar="N", help="0 for any that is free."),
+    ] = 8765,
     token: Annotated[
-        str | None, typer.Option(help="What others must know to come in; made up if not said.")
+        str | None,
+        typer.Option(
+            metavar="TOKEN", help="What others must know to come in; made up if not said."
+        ),
     ] = None,
     browse: Annotated[
         bool, typer.Option("--open/--no-open", help="Open a browser, or only say the address.")
@@ -37,11 +48,19 @@ def export(
     run: RunFolder,
     format: Annotated[
         str,
-        typer.Option("--format", "-f", help="csv, parquet, folders, coco, cvat, label-studio, ..."),
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="csv, parquet, folders, coco, cvat, label-studio, ...",
+        ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file or folder to write.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="PATH", help="The file or folder to write."),
+    ],
     link: Annotated[
-        str, typer.Option(help="Images into folders by copy, link or hardlink.")
+        str, typer.Option(metavar="HOW", help="Images into folders by copy, link or hardlink.")
     ] = "copy",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what is there already.")

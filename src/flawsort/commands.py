@@ -34,6 +34,7 @@ from flawsort.runs import (
 )
 from flawsort.storing import make_run, rebuild, run_images
 from flawsort.summary import SEVERAL
+from flawsort.words import counted
 
 HEATMAP_SIDE = 768
 SHOWN_ASIDE = 8
@@ -107,8 +108,11 @@ def groups(run: Run) -> list[dict[str, Any]]:
 def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> None:
     """The groups, what to know about them, and where everything is."""
     manifest = run.manifest
-    known = f" and {manifest['n_normals']} known-good ones" if manifest["n_normals"] else ""
-    console.say(f"{manifest['n_images']} images{known}: {manifest['scored']}.")
+    known = counted(manifest["n_normals"], "known-good one")
+    found = counted(manifest["n_images"], "image")
+    if manifest["n_normals"]:
+        found += f" and {known}"
+    console.say(f"{found}: {manifest['scored']}.")
     rows = [
         [
             entry["group"],
@@ -132,8 +136,8 @@ def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> 
     several = sum(SEVERAL in kinds for kinds in run.table["kinds"])
     if several:
         console.say(
-            f"{several} of the images seem to show several kinds: column kinds of images.csv, "
-            "and regions.csv."
+            f"{several:,} of the images {'seems' if several == 1 else 'seem'} to show several "
+            "kinds: column kinds of images.csv, and regions.csv."
         )
     for warning in manifest["warnings"]:
         console.say(f"Note: {warning}")
@@ -145,8 +149,9 @@ def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> 
     if evaluation is not None:
         console.say(
             f"Against the truth: NMI {evaluation['nmi']:.3f}, ARI {evaluation['ari']:.3f}, "
-            f"F1 {evaluation['f1']:.3f}, with {len(evaluation['clusters'])} groups for "
-            f"{evaluation['true_k']} kinds."
+            f"F1 {evaluation['f1']:.3f}, with "
+            f"{counted(len(evaluation['clusters']), 'group')} for "
+            f"{counted(evaluation['true_k'], 'kind')}."
         )
     spent = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in manifest["timings"].items())
     console.say(f"Time: {spent}.")
@@ -158,14 +163,16 @@ def render_again(folder: Path, output: Path | None, heatmaps: Path | None) -> di
     run = open_run(folder)
     kept = read_text(folder, EVALUATION)
     html = render_report(run, None if kept is None else json.loads(kept))
-    if output is None:
-        replace_files(folder, {REPORT: html})
-    else:
-        try:
+    place = output or folder / REPORT
+    try:
+        if output is None:
+            replace_files(folder, {REPORT: html})
+        else:
             output.write_text(html, "utf-8")
-        except OSError as error:
-            raise OptionError(f"Cannot write '{output}': {error.strerror or error}.") from error
-    written = {"report": str(output or folder / REPORT)}
+    except OSError as error:
+        hint = " Write it elsewhere with -o." if output is None else ""
+        raise OptionError(f"Cannot write '{place}': {error.strerror or error}.{hint}") from error
+    written = {"report": str(place)}
     if heatmaps is not None:
         _write_heatmaps(run, folder, heatmaps)
         written["heat maps"] = str(heatmaps)
@@ -214,16 +221,23 @@ def show_backbones(entries: list[dict[str, Any]]) -> None:
                 value = f"{value:,}"
             if key != "name":
                 console.say(f"  {key.replace('_', ' '):<11} {_sides(value)}")
+    networks = [entry for entry in entries if "model" in entry]
+    # The last columns are left out first where a terminal is narrow.
+    columns = ("name", "input_size", "dim", "grid", "licence", "model")
+    rows = [
+        [value if isinstance(value := entry[column], int) else _sides(value) for column in columns]
+        for entry in networks
+    ]
     console.say()
-    columns = ("name", "model", "licence", "input_size", "dim", "grid", "state")
-    rows = [[_sides(entry[column]) for column in columns] for entry in entries if "model" in entry]
-    heads = [column.replace("_", " ") for column in columns]
-    console.print_table("Networks of torch; NAME:last is the last layer", heads, rows)
+    states = ", ".join(dict.fromkeys(entry["state"] for entry in networks))
+    console.say(f"Networks of torch. State: {states}.")
+    console.say("NAME:last is the last layer.")
     console.say()
-    console.say(
-        "Any ONNX file with an image input (n, 3, height, width), RGB in 0..1, and feature-map"
-    )
-    console.say("outputs works too: --backbone PATH.onnx, or PATH.onnx#OUTPUT for some of them.")
+    console.print_table("", [column.replace("_", " ") for column in columns], rows)
+    console.say()
+    console.say("Any ONNX file with an image input (n, 3, height, width), RGB in 0..1, and")
+    console.say("feature-map outputs works too: --backbone PATH.onnx, or PATH.onnx#OUTPUT for")
+    console.say("some of them.")
 
 
 def _sides(value: object) -> str:

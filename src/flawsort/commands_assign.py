@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +25,7 @@ from flawsort.storing import input_size, load_model, make_thumbnails
 from flawsort.trends import SPANS, periods, rises
 from flawsort.trends import counts as count_by
 from flawsort.weights import image_scores
+from flawsort.words import counted
 
 if TYPE_CHECKING:
     from flawsort.pipeline import AnomalyClusterer
@@ -127,45 +130,66 @@ def show_assignment(result: dict[str, Any], output: Path | None) -> None:
     """Counts by group, then the images if they are few, then what was set aside."""
     titles = result["titles"]
     rows = [[label, titles[label], count] for label, count in result["counts"].items()]
-    console.say(f"{result['n_images']} images sorted into the groups of {result['run']}.")
-    console.say()
-    console.print_table("", ["cluster", "", "images"], rows)
-    console.say()
+    images = counted(result["n_images"], "image")
+    console.say(f"{images} sorted into the groups of {result['run']}.")
+    _show_table(["cluster", "", "images"], rows)
     if output is None or result["n_images"] <= SHOWN_ROWS:
         shown = result["images"][:SHOWN_ROWS]
         columns = ["name", "cluster", "title", "confidence", "nearest", "novelty", "score"]
-        console.print_table("", columns, [[row[name] for name in columns] for row in shown])
+        _show_table(columns, [[row[name] for name in columns] for row in shown])
         more = result["n_images"] - len(shown)
         if more:
-            console.say(f"{more} more: write them all with -o FILE.csv.")
-    _show_trend(result)
-    for entry in result["set_aside"]:
-        console.say(f"Set aside: {entry['name']}: {entry['reason']}")
-    if output is not None:
-        console.say(f"Table: {output}")
-    if result["kept"]:
-        console.say(f"Kept: {result['kept']}; see them with flawsort review {result['run']}.")
+            console.say(f"{more:,} more: write them all with -o FILE.csv.")
+    _show_periods(result)
+    notes = [*_trend_notes(result), *_further_notes(result, output)]
+    if notes:
+        console.say()
+    for note in notes:
+        console.say(note)
 
 
-def _show_trend(result: dict[str, Any]) -> None:
-    """Images of each group by period where there are several, and what has risen."""
+def _show_table(columns: list[str], rows: list[list[Any]]) -> None:
+    """Set off from whatever is above it."""
+    console.say()
+    console.print_table("", columns, rows)
+
+
+def _show_periods(result: dict[str, Any]) -> None:
+    """Images of each group by period where there are several."""
     by_period = result["periods"]
     if len(by_period) > 1:
         columns = [label for label in result["counts"]]
         heads = [result["titles"][label] for label in columns]
         last = list(by_period.items())[-SHOWN_PERIODS:]
         rows = [[period, *(found.get(label, 0) for label in columns)] for period, found in last]
-        console.print_table("", [result["by"], *heads], rows)
-        console.say()
+        _show_table([result["by"], *heads], rows)
+
+
+def _trend_notes(result: dict[str, Any]) -> list[str]:
+    """What has risen, and what is new."""
+    notes = []
     for rise in result["rises"]:
         what = result["titles"][str(rise["group"])]
-        console.say(
-            f"Rise: {what} in {rise['period']}: {rise['count']} images, "
+        notes.append(
+            f"Rise: {what} in {rise['period']}: {counted(rise['count'], 'image')}, "
             f"{rise['expected']:.1f} expected from before."
         )
     if result["new_kinds"]:
-        sizes = ", ".join(str(n) for n in result["new_kinds"])
-        console.say(f"New kinds: {len(result['new_kinds'])} proposed, of {sizes} images.")
+        *others, last = result["new_kinds"]
+        before = f"{', '.join(map(str, others))} and " if others else ""
+        sizes = f"{before}{last} image{'' if sum(result['new_kinds']) == 1 else 's'}"
+        notes.append(f"New kinds: {len(result['new_kinds'])} proposed, of {sizes}.")
+    return notes
+
+
+def _further_notes(result: dict[str, Any], output: Path | None) -> list[str]:
+    """What was set aside, and where the rest is."""
+    notes = [f"Set aside: {entry['name']}: {entry['reason']}" for entry in result["set_aside"]]
+    if output is not None:
+        notes.append(f"Table: {output}")
+    if result["kept"]:
+        notes.append(f"Kept: {result['kept']}; see them with flawsort review {result['run']}.")
+    return notes
 
 
 def check_table_path(path: Path | None) -> None:
@@ -176,6 +200,24 @@ def check_table_path(path: Path | None) -> None:
         raise OptionError(f"The table must be a .csv or .parquet file. Got '{path}'.")
     if not path.absolute().parent.is_dir():
         raise OptionError(f"There is no folder '{path.absolute().parent}' to write the table to.")
+    if path.is_dir():
+        raise OptionError(f"The table '{path}' is a folder. Name a file.")
+    try:
+        _try_to_write(path)
+    except OSError as error:
+        raise OptionError(
+            f"Cannot write '{path}': {error.strerror or error}. Choose another place with -o."
+        ) from error
+
+
+def _try_to_write(path: Path) -> None:
+    """Leaves what is there as it is, and nothing where nothing was."""
+    if os.path.lexists(path):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return
+    path.open("xb").close()
+    path.unlink()
 
 
 def write_table(table: Table, path: Path) -> None:

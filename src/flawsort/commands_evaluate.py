@@ -13,7 +13,7 @@ import numpy as np
 from flawsort import console
 from flawsort.cluster import cut
 from flawsort.datasets import EXCLUDED_LABELS, read_truth
-from flawsort.errors import InputError
+from flawsort.errors import InputError, OptionError
 from flawsort.metrics import Agreement, agreement, purity_curve, several_kinds
 from flawsort.records import Ints
 from flawsort.report import render_report
@@ -21,6 +21,7 @@ from flawsort.review.store import Session
 from flawsort.runs import EDITS, REPORT, Run, open_run, replace_files
 from flawsort.storing import run_images
 from flawsort.summary import SEVERAL
+from flawsort.words import counted
 
 EVALUATION = "evaluation.json"
 
@@ -32,13 +33,17 @@ def evaluate_run(folder: Path, truth: Path) -> dict[str, Any]:
     evaluation = evaluate(run, labels)
     if (folder / EDITS).exists():
         evaluation["reviewed"] = _reviewed(run, folder, labels)
-    replace_files(
-        folder,
-        {
-            EVALUATION: json.dumps(evaluation, indent=2) + "\n",
-            REPORT: render_report(run, evaluation),
-        },
-    )
+    texts = {
+        EVALUATION: json.dumps(evaluation, indent=2) + "\n",
+        REPORT: render_report(run, evaluation),
+    }
+    try:
+        replace_files(folder, texts)
+    except OSError as error:
+        raise OptionError(
+            f"Cannot write '{folder / EVALUATION}': {error.strerror or error}. The result is kept "
+            "in the run: copy it to where you may write, and evaluate the copy."
+        ) from error
     return evaluation
 
 
@@ -77,11 +82,12 @@ def show_evaluation(result: dict[str, Any]) -> None:
 
 def _show_reviewed(reviewed: dict[str, Any]) -> None:
     tree = reviewed["labels_of_the_tree"]
-    as_pure = f"; the tree alone needs {tree} groups for that" if tree else ""
+    as_pure = f"; the tree alone needs {counted(tree, 'group')} for that" if tree else ""
     console.say(
         f"As reviewed: purity {reviewed['purity']:.3f}, NMI {reviewed['nmi']:.3f} for "
-        f"{reviewed['labels_spent']} labels spent{as_pure}. "
-        f"{reviewed['n_confirmed']} images are confirmed."
+        f"{counted(reviewed['labels_spent'], 'label')} spent{as_pure}. "
+        f"{counted(reviewed['n_confirmed'], 'image')} "
+        f"{'is' if reviewed['n_confirmed'] == 1 else 'are'} confirmed."
     )
 
 

@@ -9,6 +9,7 @@ from flawsort import console
 from flawsort.exports import SUFFIXES, write_export
 from flawsort.files import shown
 from flawsort.runs import open_run
+from flawsort.words import counted
 
 SHOWN_NOTES = 8
 
@@ -34,21 +35,20 @@ def export(folder: Path, format: str, output: Path, link: str, overwrite: bool) 
 
 def show_export(result: dict[str, Any]) -> None:
     """What was written and where, then what had to be left out."""
-    images, groups = _count(result["n_images"], "image"), _count(result["n_groups"], "group")
+    images, groups = (
+        counted(result["n_images"], "image"),
+        counted(result["n_groups"], "group"),
+    )
     console.say(
         f"{images} in {groups} of {result['run']}, {result['confirmed']:,} confirmed by a person."
     )
     if result["format"] in SUFFIXES:
         console.say(f"{result['format']}: {result['output']}")
     else:
-        files = _count(len(result["files"]), "file")
+        files = counted(len(result["files"]), "file")
         console.say(f"{result['format']}: {files} in {result['output']}")
     notes = result["notes"]
     for note in notes[:SHOWN_NOTES]:
         console.say(f"Left out: {note}")
     if len(notes) > SHOWN_NOTES:
         console.say(f"{len(notes) - SHOWN_NOTES:,} more are left out: left-out.txt lists them all.")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun if number == 1 else noun + 's'}"

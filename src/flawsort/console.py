@@ -10,13 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from flawsort.records import Progress
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # only for the types: NumPy comes with it, and takes a tenth of a second
     from rich.console import Console, RenderableType
+
+    from flawsort.records import Progress
 
 # Without a terminal, a line of progress every so many seconds.
 PLAIN_INTERVAL = 5.0
+# Between the columns of a table.
+GAP = 2
+# Sentences are folded into a column as narrow as this, rather than left out.
+NARROWEST_TEXT = 16
 # File names may hold line breaks and escape codes, which must not reach a terminal.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 
@@ -34,18 +38,34 @@ def stdout() -> Console:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table with numbers to the right and texts to the left."""
+    """A table with numbers to the right and texts to the left.
+
+    Numbers, short texts and single words, which may be names to type, are not broken over lines.
+    On a terminal too narrow for that the last columns are left out, and a line says so.
+    """
     from rich.table import Table
     from rich.text import Text
 
+    heads = [_cell(name) for name in columns]
+    cells = [[_cell(value) for value in row] for row in rows]
+    numbers = [
+        all(isinstance(row[place], int | float) for row in rows) for place in range(len(columns))
+    ]
+    output = stdout()
+    room = output.width if sys.stdout.isatty() else None
+    widths = _widths(heads, cells, numbers, room)
+    shown = len(widths)
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
-    for place, name in enumerate(columns):
-        number = all(isinstance(row[place], int | float) for row in rows)
-        table.add_column(name, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        cells = [f"{v:.3f}" if isinstance(v, float) else str(v) for v in row]
-        table.add_row(*(Text(cell.translate(_CONTROLS)) for cell in cells))
-    stdout().print(table)
+    for head, number, width in zip(heads, numbers, widths, strict=False):
+        justify = "right" if number else "left"
+        table.add_column(Text(head), justify=justify, overflow="fold", width=width)  # type: ignore[arg-type]
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row[:shown]))
+    if room is None:
+        output.width = max(output.width, sum(widths) + GAP * (shown - 1))
+    output.print(table)
+    if shown < len(heads):
+        say(f"(no room here for {', '.join(heads[shown:])}; --json has all)")
 
 
 def say(text: str = "") -> None:
@@ -64,6 +84,47 @@ def never_fail_on_odd_characters() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _cell(value: object) -> str:
+    text = f"{value:.3f}" if isinstance(value, float) else str(value)
+    return text.translate(_CONTROLS)
+
+
+def _widths(
+    columns: Sequence[str], cells: list[list[str]], numbers: list[bool], room: int | None
+) -> list[int]:
+    """The widths of as many columns as there is room for; None where there is no end to it."""
+    from rich.cells import cell_len
+
+    least, most = [], []
+    for place, name in enumerate(columns):
+        texts = [row[place] for row in cells]
+        whole = narrow = max(map(cell_len, texts), default=0)
+        sentences = place > 0 and any(" " in text for text in texts)
+        if sentences:
+            narrow = min(whole, NARROWEST_TEXT)
+        if room is not None and not numbers[place]:  # a long path leaves something for the others
+            narrow = min(narrow, room // 2)
+        least.append(max([narrow, 1, *map(cell_len, name.split())]))
+        most.append(max(whole, cell_len(name), 1))
+    if room is None:
+        return most
+    shown = len(least)
+    while shown > 1 and sum(least[:shown]) + GAP * (shown - 1) > room:
+        shown -= 1
+    return _filled(least[:shown], most[:shown], room - GAP * (shown - 1))
+
+
+def _filled(least: list[int], most: list[int], room: int) -> list[int]:
+    """Widths between the least and the most that fill the room; the narrowest grow first."""
+    widths = list(least)
+    for _ in range(room - sum(widths)):
+        growing = [place for place, width in enumerate(widths) if width < most[place]]
+        if not growing:
+            break
+        widths[min(growing, key=widths.__getitem__)] += 1
+    return widths
 
 
 @contextmanager

@@ -15,6 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from flawsort.errors import OptionError
+from flawsort.records import Progress
+from flawsort.runs import ASSIGNED, EDITS
+
 SIZE = 256
 KINDS = {
     "good": 20,
@@ -25,6 +29,7 @@ KINDS = {
     "edge chip": 15,
 }
 N_GOOD = 24
+TRUTH = "truth.csv"
 
 Field = NDArray[np.float64]
 HOLES = ((-66.0, -66.0), (66.0, -66.0), (-66.0, 66.0), (66.0, 66.0))
@@ -35,7 +40,25 @@ MARK = (
 )  # fmt: skip
 
 
-def make_demo_images(folder: Path, *, random_state: int = 0) -> tuple[Path, Path]:
+def check_demo_folder(folder: Path) -> None:
+    """Refuse a folder with other files than a demo's, or with what people put into its run."""
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"The output '{folder}' is a file. Name a folder with -o.")
+    if folder.exists() and any(folder.iterdir()) and not _begun_here(folder):
+        raise OptionError(
+            f"The folder '{folder}' holds other files. Name one that does not exist yet with -o."
+        )
+    run = folder / "run"
+    if (run / EDITS).exists() or (run / ASSIGNED).exists():
+        raise OptionError(
+            f"The run '{run}' holds what people put into it, which would be removed with it. "
+            "Name another folder with -o."
+        )
+
+
+def make_demo_images(
+    folder: Path, *, random_state: int = 0, progress: Progress | None = None
+) -> tuple[Path, Path]:
     """Write the demo's images; returns the folder of mixed parts and that of known-good ones.
 
     `parts/` holds 88 images in a shuffled order under names that give nothing away, one exact
@@ -43,36 +66,47 @@ def make_demo_images(folder: Path, *, random_state: int = 0) -> tuple[Path, Path
     (path, label) names the kind of each readable part. Same random_state, same files.
     """
     parts, good = folder / "parts", folder / "good"
-    parts.mkdir(parents=True, exist_ok=True)
-    good.mkdir(parents=True, exist_ok=True)
     kinds = [kind for kind, count in KINDS.items() for _ in range(count)]
     order = np.random.default_rng([random_state, 0]).permutation(len(kinds))
-    truth = []
-    for place, row in enumerate(order):
-        name = f"part-{place + 1:04d}.png"
-        rng = np.random.default_rng([random_state, 1, place])
-        _picture(kinds[row], rng).save(parts / name, compress_level=1)
-        truth.append((name, kinds[row]))
-    for place in range(N_GOOD):
-        rng = np.random.default_rng([random_state, 2, place])
-        _picture("good", rng).save(good / f"good-{place + 1:04d}.png", compress_level=1)
-    truth.append(_add_copy(parts, truth, len(order) + 1))
-    _add_truncated(parts, len(order) + 2)
-    with (folder / "truth.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([("path", "label"), *truth])
+    truth = {_part_name(place): kinds[row] for place, row in enumerate(order)}
+    copied = next(name for name, kind in truth.items() if kind == "scratch")
+    copy, cut = _part_name(len(order)), _part_name(len(order) + 1)
+    # First of all: by it the same command knows the folder again if this is interrupted.
+    _write_truth(folder, truth | {copy: "scratch"})
+    parts.mkdir(exist_ok=True)
+    good.mkdir(exist_ok=True)
+    jobs = [(parts / name, kind, (1, place)) for place, (name, kind) in enumerate(truth.items())]
+    jobs += [(good / f"good-{i + 1:04d}.png", "good", (2, i)) for i in range(N_GOOD)]
+    for done, (path, kind, own) in enumerate(jobs):
+        if progress:
+            progress("making images", done, len(jobs))
+        rng = np.random.default_rng([random_state, *own])
+        _picture(kind, rng).save(path, compress_level=1)
+    if progress:
+        progress("making images", len(jobs), len(jobs))
+    (parts / copy).write_bytes((parts / copied).read_bytes())
+    whole = (parts / _part_name(0)).read_bytes()
+    (parts / cut).write_bytes(whole[: len(whole) // 3])
     return parts, good
 
 
-def _add_copy(parts: Path, truth: list[tuple[str, str]], number: int) -> tuple[str, str]:
-    source, label = next((name, kind) for name, kind in truth if kind == "scratch")
-    name = f"part-{number:04d}.png"
-    (parts / name).write_bytes((parts / source).read_bytes())
-    return name, label
+def _part_name(place: int) -> str:
+    return f"part-{place + 1:04d}.png"
 
 
-def _add_truncated(parts: Path, number: int) -> None:
-    whole = (parts / "part-0001.png").read_bytes()
-    (parts / f"part-{number:04d}.png").write_bytes(whole[: len(whole) // 3])
+def _write_truth(folder: Path, truth: dict[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / TRUTH).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([("path", "label"), *truth.items()])
+
+
+def _begun_here(folder: Path) -> bool:
+    """Whether a demo was made in a folder, or begun: its truth names the first part first."""
+    try:
+        lines = (folder / TRUTH).read_bytes().splitlines()
+    except OSError:
+        return False
+    return len(lines) > 1 and lines[1].startswith(f"{_part_name(0)},".encode())
 
 
 @dataclass

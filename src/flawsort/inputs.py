@@ -15,10 +15,37 @@ from flawsort.errors import InputError
 from flawsort.files import array_images, find_images
 from flawsort.records import Bags, ImageSet, RemoteFile, SetAside
 from flawsort.remote import is_url
+from flawsort.words import counted
 
 Images: TypeAlias = (
     str | Path | Sequence[str | Path] | NDArray[Any] | Sequence[NDArray[Any]] | ImageSet | Bags
 )
+
+
+class Said(dict[str, int]):
+    """What people said of the images of another run: the SHA-256 of each to its group.
+
+    source: that run, as it is shown. names: how many of its groups have one. edited: whether
+    anybody has said anything.
+    """
+
+    def __init__(
+        self, groups: Mapping[str, int], *, source: str, names: int = 0, edited: bool = True
+    ) -> None:
+        super().__init__(groups)
+        self.source, self.names, self.edited = source, names, edited
+
+    def note(self, images: ImageSet) -> str:
+        """A line on what of it comes over to other images."""
+        if not self.edited:
+            return (
+                f"Nobody has said anything of {self.source} yet: grouped as if it were not given."
+            )
+        names = counted(self.names, "name", none="no")
+        number = sum(digest in self for digest in images.digests)
+        confirmed = counted(number, "confirmed image", none="no")
+        only = "" if self.names or self else ", only the numbers of its groups"
+        return f"From {self.source}: {names} and {confirmed}{only}."
 
 
 def gather(given: Images) -> ImageSet | Bags:
@@ -80,6 +107,19 @@ def checked(bags: Bags) -> Bags:
     for bag, valid in zip(patches, bags.valid, strict=True):
         bag[~valid] = bag[valid.argmax()]
     return replace(bags, patches=patches)
+
+
+def check_found(images: ImageSet) -> None:
+    """Refuse too few images before any is read: how many of them are usable is not known yet."""
+    if len(images) >= 2:
+        return
+    what = "array" if any(isinstance(source, np.ndarray) for source in images.sources) else "file"
+    bad, aside = images.set_aside, ""
+    if bad:
+        were = "1 was set aside," if len(bad) == 1 else f"{len(bad)} were set aside, the first"
+        aside = f"; {were} '{bad[0].name}': {bad[0].reason}"
+    found = counted(len(images), what, none="no")
+    raise InputError(f"At least 2 images are needed to group them. Found {found}{aside}.")
 
 
 def distinct_rows(images: ImageSet) -> NDArray[np.int64]:

@@ -31,7 +31,16 @@ from flawsort.groundwork import local_workers, normal_bank
 from flawsort.grouping import group
 from flawsort.heatmaps import image_heat
 from flawsort.images import View, measure_window
-from flawsort.inputs import Images, content_rows, distinct_rows, gather, said_of, used_images
+from flawsort.inputs import (
+    Images,
+    Said,
+    check_found,
+    content_rows,
+    distinct_rows,
+    gather,
+    said_of,
+    used_images,
+)
 from flawsort.intake import Intake, TakenIn, take_in_bags
 from flawsort.kinds import Kinds, find_plain_groups, kinds_of_images, sort_regions
 from flawsort.memory import parse_size
@@ -280,6 +289,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.embeddings_ = described.embeddings[rows]
         # In the order of content, whatever the images are called.
         order = np.argsort(rows, kind="stable")
+        if isinstance(said, Said):
+            self.warnings_.append(said.note(self.images_))
         with self._timed("cluster"):
             found = group(
                 self.embeddings_,
@@ -405,6 +416,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _ready(self, images: ImageSet, normals: ImageSet | None) -> Intake:
         """Measure the window of deep images, if any, and open the backbone."""
+        check_found(images)
         check_count(len(images), self.n_clusters, images)
         if self.view_.window is None:
             with self._timed("find"):

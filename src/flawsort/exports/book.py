@@ -23,6 +23,7 @@ from flawsort.heatmaps import HeatScale, colour_table, overlay
 from flawsort.images import UnreadableImage, thumbnail
 from flawsort.labelling import Group
 from flawsort.regions import Outlines
+from flawsort.words import counted
 
 # Of a picture that the run has no thumbnail of.
 SIDE = 256
@@ -229,18 +230,13 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals |= {"count": _count, "fit": _fit}
+    environment.globals |= {"count": counted, "fit": _fit}
     environment.filters["percent"] = _percent
     return environment.from_string(_source(__package__, "book.html"))
 
 
 def _source(package: str, name: str) -> str:
     return files(package).joinpath(name).read_text(encoding="utf-8")
-
-
-def _count(number: int, noun: str) -> str:
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def _percent(share: float) -> str:

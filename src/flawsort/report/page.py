@@ -14,6 +14,7 @@ from markupsafe import Markup
 from flawsort.excerpt import excerpt
 from flawsort.report.payload import clean, island, payload
 from flawsort.runs import Manifest, Run
+from flawsort.words import counted
 
 # One scope for all of them, in the order in which they use each other.
 SCRIPTS = ("model.js", "pictures.js", "charts.js", "report.js")
@@ -59,7 +60,7 @@ def advice_sentence(clusters: dict[str, Any], k: int) -> tuple[str, str]:
     The tone is "sure", "unsure" or "none".
     """
     advice, chosen = clusters.get("advice"), clusters.get("chosen")
-    groups = _count(k, "group")
+    groups = counted(k, "group")
     origin = f"You asked for {groups}." if chosen == "given" else ""
     if not advice:
         return "none", f"{origin} No advice on the number of groups was worked out.".strip()
@@ -70,7 +71,7 @@ def advice_sentence(clusters: dict[str, Any], k: int) -> tuple[str, str]:
         said = f"The images do not settle the number of groups: {span or f'{best} is a guess'}."
         return "unsure", " ".join(filter(None, (origin, said, reason)))
     agrees = " too" if origin and best == k else ""
-    said = f"The images suggest {_count(best, 'group')}{agrees}{'; ' + span if span else ''}."
+    said = f"The images suggest {counted(best, 'group')}{agrees}{'; ' + span if span else ''}."
     return "sure", " ".join(filter(None, (origin, said, reason)))
 
 
@@ -132,7 +133,7 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals["count"] = _count
+    environment.globals["count"] = counted
     return environment.from_string(_source("template.html"))
 
 
@@ -147,10 +148,6 @@ def _policy(script: str) -> str:
 
 def _source(name: str) -> str:
     return files("flawsort.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:

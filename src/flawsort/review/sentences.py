@@ -17,6 +17,7 @@ from flawsort.review.payloads import (
     rows_of,
     target_of,
 )
+from flawsort.words import counted
 
 
 def describe(edit: Edit, labelling: Labelling) -> str:
@@ -75,17 +76,13 @@ _SENTENCES: dict[str, Callable[[Payload, Labelling], str]] = {
     "move": _move_in_words,
     "several": _several_in_words,
     "accept": _accept_in_words,
-    "cut": lambda given, now: f"Cut into {_count(number_of(given['k']), 'group')}",
-    "carry": lambda given, now: f"Take over {_count(len(given['groups']), 'group')}",
+    "cut": lambda given, now: f"Cut into {counted(number_of(given['k']), 'group')}",
+    "carry": lambda given, now: f"Take over {counted(len(given['groups']), 'group')}",
 }
 
 
 def _images(given: Payload, now: Labelling) -> str:
-    return _count(len(rows_of(given["images"], now)), "image")
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+    return counted(len(rows_of(given["images"], now)), "image")
 
 
 def _titles(groups: Sequence[int], now: Labelling) -> str:
