@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,14 @@ def test_clear_blobs_are_counted(sizes: list[int]) -> None:
     found = advised(blobs(sizes, dim=16))
     assert (found.k, found.low, found.high) == (len(sizes),) * 3
     assert not found.ambiguous
-    assert "with fewer groups clearly different images would be joined" in found.reason
+    joined = ", and with fewer groups clearly different images would be joined."
+    # Fewer than two would be one, in which nothing is told apart.
+    assert ("with fewer groups" in found.reason) == (len(sizes) > 2)
+    assert re.fullmatch(
+        rf"Grouping random subsets of the images gives the same groups \(agreement [01]\.\d\d\)"
+        rf"({joined if len(sizes) > 2 else '.'})",
+        found.reason,
+    )
     (chosen,) = [one for one in found.candidates if one.k == found.k]
     assert chosen.stability > 0.9
     assert chosen.score == max(one.score for one in found.candidates)
@@ -53,7 +62,7 @@ def test_blobs_of_blobs_have_a_range() -> None:
     found = advised(np.repeat(pairs, 10, axis=0) + 0.3 * rng.standard_normal((60, 2)))
     assert (found.low, found.high) == (3, 6)
     assert found.k == 6
-    assert found.reason.startswith("3 and 6 groups are all plausible; with 6, ")
+    assert found.reason.startswith("3 and 6 groups are both plausible; with 6, ")
 
 
 def test_advised_is_the_middle_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,8 +97,40 @@ def test_one_or_two_images_are_too_few(n: int) -> None:
     merges = ward_linkage(embeddings) if n > 1 else np.empty((0, 4))
     found = advise(embeddings, merges)
     assert (found.k, found.low, found.high, found.ambiguous) == (n, n, n, True)
-    assert found.reason == f"{n} images are too few to tell."
+    assert found.reason == ("1 image is" if n == 1 else "2 images are") + " too few to tell."
     assert found.candidates == ()
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_few_images_cannot_tell(n: int) -> None:
+    for seed in range(20):
+        embeddings = np.random.default_rng(seed).standard_normal((n, 3))
+        found = advised(embeddings)
+        assert 2 <= found.low <= found.k <= found.high < n
+        assert found.ambiguous
+        assert found.reason == f"{n} images are too few to tell."
+    assert advised(blobs([3, 3])).reason.startswith("Grouping random subsets")
+
+
+@pytest.mark.parametrize(
+    ("k", "stable", "standing", "reason"),
+    [
+        (3, 0.49, [3], "Grouping .* gives other groups (agreement 0.49)."),
+        (2, 0.55, [2], "Grouping .* gives much the same groups (agreement 0.55)."),
+        (3, 0.79, [3], "gives much the same groups (agreement 0.79), and with fewer groups"),
+        (2, 0.8, [2], "Grouping .* gives the same groups (agreement 0.80)."),
+        (3, 1.0, [3], "gives the same groups (agreement 1.00), and with fewer groups"),
+        (2, 0.6, [2, 3], "2 and 3 groups are both plausible; with 2, .* much the same groups, "),
+        (3, 0.9, [2, 3, 5], "2, 3 and 5 groups are all plausible; with 3, .* gives the same "),
+    ],
+)
+def test_words_follow_the_agreement(
+    k: int, stable: float, standing: list[int], reason: str
+) -> None:
+    pattern = ".*".join(map(re.escape, reason.split(".*")))
+    said = advice_module._reason(k, stable, standing)
+    assert re.search(pattern, said), said
+    assert k > 2 or "fewer" not in said
 
 
 def test_three_images_can_only_be_two_groups() -> None:

@@ -151,7 +151,7 @@ def test_nothing_usable_is_an_error_that_names_a_reason(tmp_path: Path) -> None:
         embed(images, MeanColours(), View())
     with pytest.raises(InputError, match=r"No usable normal: all 2 were set aside"):
         embed(images, MeanColours(), View(), kind="normal")
-    with pytest.raises(InputError, match=r"all 1 were set aside\. The first, 'x': empty\."):
+    with pytest.raises(InputError, match=r"No usable image: 'x' was set aside: empty\."):
         embed(ImageSet((), (), (), (SetAside("x", "empty"),)), MeanColours(), View())
 
 

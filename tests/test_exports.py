@@ -957,11 +957,29 @@ class TestOutput:
         assert contents(tmp_path) == before
 
     def test_files_have_their_suffix(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
-        with pytest.raises(OptionError, match=r"must be a .html file. Got .*Name it 'out.html'"):
+        place = re.escape(str(tmp_path))
+        told = rf"must be a .html file. Got '{place}/out'. Name it '{place}/out.html'"
+        with pytest.raises(OptionError, match=told):
             export_run(run, labelling, "book", tmp_path / "out")
         (tmp_path / "folder.html").mkdir()
         with pytest.raises(OptionError, match=r"folder.html' is a folder. Name a .html file"):
             export_run(run, labelling, "book", tmp_path / "folder.html", overwrite=True)
+
+    @pytest.mark.parametrize(
+        ("format", "name"), [("csv", "a.csv"), ("parquet", "b.c.PARQUET"), ("coco", "labels.json")]
+    )
+    def test_folders_have_no_suffix_of_files(
+        self, run: Run, labelling: Labelling, tmp_path: Path, format: str, name: str
+    ) -> None:
+        place = re.escape(str(tmp_path / name[: name.rindex(".")]))
+        told = f"^{format} writes a folder with several files. Got .* Name a folder: '{place}'.$"
+        with pytest.raises(OptionError, match=told):
+            export_run(run, labelling, format, tmp_path / name)
+        assert not (tmp_path / name).exists()
+        (tmp_path / name).mkdir()  # whoever made it themselves means it
+        export_run(run, labelling, format, tmp_path / name)
+        export_run(run, labelling, format, tmp_path / "lot 1.2")
+        assert (tmp_path / "lot 1.2").is_dir()
 
     def test_unknown_choices(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
         with pytest.raises(OptionError, match=r"format must be one of csv, .*\. Got 'yolo'"):

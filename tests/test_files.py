@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import sys
@@ -217,8 +218,12 @@ def test_names_that_are_no_text_can_be_shown_and_stay_apart(tmp_path: Path) -> N
     ("source", "glob", "message"),
     [
         ("nowhere", None, r"nowhere' does not exist\. Check the path"),
-        ("text", None, r"No images under '.*text/'\. Looked for \.png, .*or pass --glob\.$"),
-        ("pics", "*.tif", r"No images under '.*pics/' whose name matches '\*\.tif'"),
+        ("text", None, r"No images under '.*text/'\. Looked for \.png, .*f\. Check the path\.$"),
+        (
+            "pics",
+            "*.tif",
+            r"pics/' whose name matches '\*\.tif'.* Check the path and the pattern\.$",
+        ),
         ("pics/*.tif", None, r"No images match '.*pics/\*\.tif'\. Looked below"),
         ("pics/empty.txt", None, r"list '.*empty\.txt' names no images\. Write one path a line"),
     ],
@@ -228,6 +233,31 @@ def test_errors_of_sources(tree: Tree, source: str, glob: str | None, message: s
     (root / "pics/empty.txt").write_text("# nothing\n\n")
     with pytest.raises(InputError, match=message):
         find_images(f"{root}/{source}", glob=glob)
+
+
+@pytest.mark.parametrize("source", ["{}", "{}/*.png", "{}/**/*.png"])
+def test_folders_that_cannot_be_opened(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    root = tree("shut/1.png", "half/shut/2.png", "half/shut2/3.png", "text/read.me")
+    real = os.scandir
+
+    def guarded(place: str | os.PathLike[str]) -> object:
+        if Path(place).name.startswith("shut"):
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(place))
+        return real(place)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    told = r"^'.*/shut' cannot be opened: Permission denied\. Check its permissions\.$"
+    with pytest.raises(InputError, match=told):
+        find_images(source.format(root / "shut"))
+    if source != "{}/*.png":  # which does not look into folders below
+        told = r"'.*/half/shut' cannot be opened: Permission denied, nor can 1 more\. Check the pa"
+        with pytest.raises(InputError, match=r"No images (under|match) .*tiff\. " + told):
+            find_images(source.format(root / "half"))
+    # One that has images elsewhere says nothing here: the pipeline tells what was set aside.
+    (root / "half" / "4.png").write_bytes(b"4")
+    assert find_images(source.format(root / "half")).names == ("4.png",)
 
 
 def test_no_source_and_nothing_usable(tree: Tree) -> None:

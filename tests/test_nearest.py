@@ -484,3 +484,11 @@ def test_nothing_is_expected_where_nobody_is_left_to_ask() -> None:
     patches = unit_vectors(1, 3, 4)
     expected = expected_from_peers(patches, np.array([[0, 1]]), patches, np.array([0]))
     np.testing.assert_array_equal(expected, np.zeros((1, 2, 4)))
+
+
+def test_the_search_in_lists_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flawsort.lists.QUERIES_AT_ONCE", 20)
+    bank = unit_vectors(50, 4)
+    calls: list[tuple[str, int, int]] = []
+    build_lists(bank).search(bank, progress=lambda *call: calls.append(call))
+    assert calls == [("scoring", done, 50) for done in (0, 20, 40, 50)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import errno
 import hashlib
 import io
 import json
@@ -17,7 +18,7 @@ import threading
 import time
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from flawsort import OptionError, Run, RunError, open_run
+from flawsort.commands_review import review
 from flawsort.exports import FORMATS, export_run
 from flawsort.heatmaps import HeatScale, colour_table
 from flawsort.keeping import Kept, keep
@@ -967,6 +969,43 @@ class TestServing:
                 serve([folder], port=port, open_browser=False)
         with pytest.raises(OptionError, match="port must be between 0 and 65535"):
             serve([folder], port=65536, open_browser=False)
+
+    @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "no.such.host.invalid"])
+    def test_a_host_that_is_not_this_machine(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, host: str
+    ) -> None:
+        class Elsewhere(socket.socket):
+            def bind(self, address: object) -> None:  # no name is looked up
+                if host.endswith("invalid"):
+                    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+                raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+
+        monkeypatch.setattr(socket, "socket", Elsewhere)
+        told = f"Cannot listen on {re.escape(host)}, port 0: .* That host is no address of this "
+        with pytest.raises(OptionError, match=told) as error:
+            serve([folder], host=host, open_browser=False)
+        assert "another port" not in str(error.value)
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "127.0.0.1", "box.local"])
+    def test_the_address_for_others(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        host: str,
+    ) -> None:
+        def served(folders: list[Path], *, announce: Callable[[str], None], **_: object) -> None:
+            announce("http://127.0.0.1:8765/?token=x")
+
+        monkeypatch.setattr("flawsort.review.serving.serve", served)
+        monkeypatch.setattr(socket, "gethostname", lambda: "line-3")
+        review([folder], host, 8765, None, False)
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "Review: http://127.0.0.1:8765/?token=x"
+        others = [line for line in lines if line.startswith("From other machines: ")]
+        assert len(others) == (host in ("0.0.0.0", "::"))
+        for line in others:
+            assert "From other machines: http://line-3:8765/?token=x (or" in line
 
     def test_the_only_run_is_open_when_it_begins(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch

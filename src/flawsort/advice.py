@@ -23,6 +23,10 @@ GAP_BONUS_LIMIT = 8
 PLAUSIBLE = 0.4
 OUTSTANDING = 0.6
 MIN_STABILITY = 0.5
+# Only in the words: below it the groups of subsets are not simply the same; and of fewer images
+# nothing can be told, whatever their tree looks like.
+SAME_GROUPS = 0.8
+FEW_IMAGES = 6
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
     n = len(embeddings)
     ks = np.arange(2, min(MAX_ADVISED, n - 1) + 1)
     if not len(ks):
-        return Advice(n, n, n, True, f"{n} images are too few to tell.", ())
+        return Advice(n, n, n, True, _too_few(n), ())
     heights = np.asarray(merges)[:, 2]
     avoided, made = heights[n - ks], heights[n - ks - 1]
     gaps = (avoided - made) / np.maximum(avoided, 1e-12)
@@ -97,7 +101,7 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
     k = int(ks[0]) if alike else _middle(ks[scores >= PLAUSIBLE * scores.max()], scores)
     standing = sorted({k, *ks[scores >= OUTSTANDING * scores.max()].tolist()})
     low, high = standing[0], standing[-1]
-    few = len(ks) == 1  # of three images: nothing to choose from
+    few = n < FEW_IMAGES
     ambiguous = alike or few or high > 2 * low or float(stable[k - 2]) < MIN_STABILITY
     candidates = tuple(
         Candidate(int(ks[i]), float(stable[i]), float(gaps[i]), float(scores[i]))
@@ -105,7 +109,7 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
     )
     reason = "No number of groups stands out from the others."
     if not alike:
-        reason = _reason(k, float(stable[k - 2]), standing)
+        reason = _too_few(n) if few else _reason(k, float(stable[k - 2]), standing)
     return Advice(k, low, high, ambiguous, reason, candidates)
 
 
@@ -116,16 +120,22 @@ def _middle(plausible: NDArray[np.int64], scores: NDArray[np.float64]) -> int:
     return int(middle[scores[middle - 2].argmax()])
 
 
+def _too_few(n: int) -> str:
+    return f"{n} {'image is' if n == 1 else 'images are'} too few to tell."
+
+
 def _reason(k: int, stable: float, standing: list[int]) -> str:
+    subsets = "grouping random subsets of the images gives"
     if stable < MIN_STABILITY:
-        return f"Grouping random subsets of the images gives other groups (agreement {stable:.2f})."
+        return f"{subsets.capitalize()} other groups (agreement {stable:.2f})."
+    same = "the same groups" if stable >= SAME_GROUPS else "much the same groups"
     if len(standing) == 1:
-        return (
-            f"Grouping random subsets of the images gives the same groups (agreement {stable:.2f}),"
-            " and with fewer groups clearly different images would be joined."
-        )
+        # Fewer than two are one: nothing is told apart there.
+        fewer = ", and with fewer groups clearly different images would be joined" if k > 2 else ""
+        return f"{subsets.capitalize()} {same} (agreement {stable:.2f}){fewer}."
     cuts = ", ".join(str(other) for other in standing[:-1]) + f" and {standing[-1]}"
+    which = "both" if len(standing) == 2 else "all"
     return (
-        f"{cuts} groups are all plausible; with {k}, grouping random subsets of the images gives "
-        f"the same groups with an agreement of {stable:.2f}."
+        f"{cuts} groups are {which} plausible; with {k}, {subsets} {same}, with an agreement of "
+        f"{stable:.2f}."
     )

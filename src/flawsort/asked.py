@@ -84,7 +84,8 @@ def check_count(n: int, n_clusters: int | str, found: ImageSet | None = None) ->
         raise InputError(f"At least 2 usable images are needed to group them. Got {n}{aside}.")
     if isinstance(n_clusters, int | np.integer) and n_clusters > n:
         raise OptionError(
-            f"n_clusters must be between 2 and {n} (the number of images). Got {n_clusters}."
+            f"n_clusters must be {'2' if n == 2 else f'between 2 and {n}'} (the number of images). "
+            f"Got {n_clusters}."
         )
 
 

@@ -91,7 +91,7 @@ def embed(
     if cache:
         cache.prune()
     if collected.patches is None:
-        raise InputError(_nothing_left(collected, images, kind))
+        raise nothing_usable(_reasons(collected, images), kind)
     n_computed = len(set(images.digests)) - n_cached - len(collected.bad)
     bags, usable = _finish(collected, images)
     return Embedded(bags, usable, n_computed, n_cached)
@@ -279,10 +279,15 @@ def _finish(collected: _Collected, images: ImageSet) -> tuple[Bags, ImageSet]:
     return Bags(patches, collected.grid, valid), images.without(bad)
 
 
-def _nothing_left(collected: _Collected, images: ImageSet, kind: str) -> str:
-    total = len(images) + len(images.set_aside)
-    first = [(entry.name, entry.reason) for entry in images.set_aside[:1]]
-    if len(images):
-        first = [(images.names[0], collected.bad[images.digests[0]])]
-    why = "".join(f" The first, '{name}': {reason}." for name, reason in first)
-    return f"No usable {kind}: all {total} were set aside.{why}"
+def nothing_usable(aside: Sequence[SetAside], kind: str = "image") -> InputError:
+    """Every image was set aside, these."""
+    if len(aside) == 1:
+        return InputError(f"No usable {kind}: '{aside[0].name}' was set aside: {aside[0].reason}.")
+    first = f" The first, '{aside[0].name}': {aside[0].reason}." if aside else ""
+    return InputError(f"No usable {kind}: all {len(aside):,} were set aside.{first}")
+
+
+def _reasons(collected: _Collected, images: ImageSet) -> list[SetAside]:
+    """Of all images, where none could be embedded: these first, then those set aside before."""
+    now = zip(images.names, images.digests, strict=True)
+    return [SetAside(name, collected.bad[digest]) for name, digest in now] + list(images.set_aside)

@@ -31,6 +31,7 @@ _HASH_THREADS = 4
 _FETCH_THREADS = 16
 _GLOB_CHARACTERS = "*?["
 _ANY_DEPTH = 1_000_000
+_CLOSED = "folder cannot be opened: "
 
 
 def find_images(sources: str | Path | Sequence[str | Path], *, glob: str | None = None) -> ImageSet:
@@ -174,20 +175,36 @@ def _narrowed(name: str, glob: str | None) -> bool:
 
 
 def _from_folder(folder: Path, glob: str | None, problems: list[SetAside]) -> _Origin:
+    before = len(problems)
     files = [
         _File(folder / name, name)
         for name in _walk(folder, _ANY_DEPTH, problems)
         if _narrowed(name, glob)
     ]
     if not files:
+        closed = _closed(folder, problems[before:])
         looked = ", ".join(IMAGE_SUFFIXES)
         matching = "" if glob is None else f" whose name matches '{glob}'"
-        hint = "or pass --glob" if glob is None else "and --glob"
+        # A pattern only narrows: where none is given, none would help.
+        what = "path" if glob is None else "path and the pattern"
         raise InputError(
-            f"No images under '{shown(folder)}/'{matching}. Looked for {looked}. "
-            f"Check the path {hint}."
+            f"No images under '{shown(folder)}/'{matching}. Looked for {looked}.{closed} "
+            f"Check the {what}."
         )
     return _Origin(folder, tuple(files))
+
+
+def _closed(folder: Path, problems: list[SetAside]) -> str:
+    """What to say of folders that could not be opened where no image was found in the others. That
+    the source itself is one of them is an error at once."""
+    if not problems:
+        return ""
+    first = problems[0]
+    reason = first.reason.removeprefix(_CLOSED)
+    if first.name == ".":
+        raise InputError(f"'{shown(folder)}' cannot be opened: {reason}. Check its permissions.")
+    more = f", nor can {len(problems) - 1} more" if len(problems) > 1 else ""
+    return f" '{shown(folder / first.name)}' cannot be opened: {reason}{more}."
 
 
 def _from_pattern(pattern: Path, problems: list[SetAside]) -> _Origin:
@@ -195,15 +212,18 @@ def _from_pattern(pattern: Path, problems: list[SetAside]) -> _Origin:
     fixed = next(i for i, part in enumerate(parts) if any(c in part for c in _GLOB_CHARACTERS))
     folder, rest = Path(*parts[:fixed]), parts[fixed:]
     depth = _ANY_DEPTH if "**" in rest else len(rest)
+    before = len(problems)
     files = tuple(
         _File(folder / name, name)
         for name in _walk(folder, depth, problems)
         if _matches(tuple(name.split("/")), rest)
     )
     if not files:
+        closed = _closed(folder, problems[before:])
         raise InputError(
             f"No images match '{shown(pattern)}'. Looked below '{shown(folder)}' for "
-            f"{', '.join(IMAGE_SUFFIXES)}. Check the pattern; ** stands for any number of folders."
+            f"{', '.join(IMAGE_SUFFIXES)}.{closed} Check the pattern; ** stands for any number of "
+            "folders."
         )
     return _Origin(folder, files)
 
@@ -273,7 +293,7 @@ def _walk(folder: Path, depth: int, problems: list[SetAside]) -> Iterator[str]:
 
     def cannot_open(error: OSError) -> None:
         where = os.path.relpath(os.fsdecode(error.filename), folder)
-        problems.append(SetAside(shown(Path(where)), f"folder cannot be opened: {error.strerror}"))
+        problems.append(SetAside(shown(Path(where)), f"{_CLOSED}{error.strerror}"))
 
     seen = {os.path.realpath(folder)}
     for place, folders, names in os.walk(folder, followlinks=True, onerror=cannot_open):

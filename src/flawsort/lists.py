@@ -46,6 +46,8 @@ class InvertedLists:
         """
         best = np.empty(len(queries), np.float32)
         index = np.empty(len(queries), np.int64)
+        if progress:
+            progress("scoring", 0, len(queries))
         with single_threaded_blas():
             for start in range(0, len(queries), QUERIES_AT_ONCE):
                 stop = min(start + QUERIES_AT_ONCE, len(queries))

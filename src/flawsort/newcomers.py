@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from flawsort.assign import Assignment, Groups, joined
 from flawsort.describe import Described, Describer
+from flawsort.embed import nothing_usable
 from flawsort.errors import InputError
 from flawsort.inputs import checked, content_rows, distinct_rows, nameless, used_images
 from flawsort.intake import Intake
@@ -102,7 +103,7 @@ def sort_newcomers(
     usable = distinct.without(aside)
     used = used_images(images, usable)
     if not parts:
-        raise InputError(_nothing_left(images, used))
+        raise nothing_usable(_newest_first(images, used))
     return used, joined(parts).take(content_rows(used, usable)), kept.of(used)
 
 
@@ -180,7 +181,6 @@ def _batch_rows(images: ImageSet) -> Iterator[NDArray[np.int64]]:
         yield rows[start : start + BATCH_IMAGES]
 
 
-def _nothing_left(images: ImageSet, used: ImageSet) -> str:
-    new = used.set_aside[len(images.set_aside) :] or used.set_aside
-    first = f" The first, '{new[0].name}': {new[0].reason}." if new else ""
-    return f"No usable image: all {len(used.set_aside)} were set aside.{first}"
+def _newest_first(images: ImageSet, used: ImageSet) -> list[SetAside]:
+    before = len(images.set_aside)
+    return [*used.set_aside[before:], *used.set_aside[:before]]

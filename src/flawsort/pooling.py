@@ -81,6 +81,8 @@ def residual_pooling(
     both = np.concatenate([chosen, _background(bags.valid, *weights.shape)], axis=1)
     pooled = np.empty((len(bags), bags.dim), np.float32)
     pooled_parts = np.empty((len(images_of), bags.dim), np.float32)
+    if progress:
+        progress("comparing", 0, len(bags))
     for start in range(0, len(bags), IMAGES_AT_ONCE):
         images = np.arange(start, min(start + IMAGES_AT_ONCE, len(bags)))
         for image, normal in zip(images, expected(images, both[images]), strict=True):
@@ -126,6 +128,8 @@ def residual_whitening(
     seen = scores[rows] if bags.valid is None else scores[rows][bags.valid[rows]]
     loudest = np.quantile(seen, ORDINARY_SHARE)
     n, total, products = 0, np.zeros(bags.dim), np.zeros((bags.dim, bags.dim))
+    if progress:
+        progress("measuring", 0, len(rows))
     for start in range(0, len(rows), IMAGES_AT_ONCE):
         images, chosen = (
             rows[start : start + IMAGES_AT_ONCE],

@@ -24,8 +24,9 @@ from flawsort.describe import (
     every_patch_alike,
     settle,
 )
+from flawsort.embed import nothing_usable
 from flawsort.engines import Engine
-from flawsort.errors import InputError, OptionError
+from flawsort.errors import OptionError
 from flawsort.heatmaps import calibrate
 from flawsort.partfiles import Batch, Part, PartFiles, run_setting
 from flawsort.presets import Method
@@ -235,8 +236,7 @@ def _joined(images: ImageSet, parts: list[Part], begun: _Begun) -> Streamed:
     usable = images.without([SetAside(name, reason) for name, reason in reasons.items()])
     parts = [part for part in parts if part.digests]
     if not parts:
-        first = f" The first, '{next(iter(reasons))}': {next(iter(reasons.values()))}."
-        raise InputError(f"No usable image is left: all {len(images)} were set aside.{first}")
+        raise nothing_usable([SetAside(name, reason) for name, reason in reasons.items()])
     described_parts = [part.features for part in parts if part.features is not None]
     features = _together(described_parts)
     valid = None
@@ -283,8 +283,7 @@ def _first_usable(
         bags += [] if found is None else [found]
         aside += usable.set_aside
     if not bags:
-        first = f" The first, '{aside[0].name}': {aside[0].reason}." if aside else ""
-        raise InputError(f"No usable image: all {len(order)} were set aside.{first}")
+        raise nothing_usable(aside)
     patches = np.concatenate([one.patches for one in bags])[:count]
     valid = None
     if any(one.valid is not None for one in bags):

@@ -25,11 +25,18 @@ MARKER = ".flawsort-export.json"
 """In every folder that is an export: nothing else is ever replaced."""
 
 LEFT_OUT = "left-out.txt"
+# Whoever ends a name so means a file.
+FILE_SUFFIXES = (".csv", ".parquet", ".json", ".jsonl", ".xml", ".html", ".pdf", ".zip")
 
 
 @contextmanager
 def writing_folder(output: Path, format: str, run: Run, *, overwrite: bool) -> Iterator[Path]:
     """A new folder to write to, which becomes `output` at the end, or goes where that fails."""
+    if output.suffix.lower() in FILE_SUFFIXES and not output.is_dir():
+        raise OptionError(
+            f"{format} writes a folder with several files. Got '{shown(output)}'. "
+            f"Name a folder: '{shown(output.with_suffix(''))}'."
+        )
     _check_folder(output, run, overwrite)
     with _partial(output) as partial, _plain_errors(output):
         partial.mkdir()
@@ -44,7 +51,7 @@ def writing_file(output: Path, suffix: str, *, overwrite: bool) -> Iterator[Path
     if output.suffix.lower() != suffix:
         raise OptionError(
             f"The output must be a {suffix} file. Got '{shown(output)}'. "
-            f"Name it '{shown(output.with_suffix(suffix).name)}'."
+            f"Name it '{shown(output.with_suffix(suffix))}'."
         )
     if output.is_dir():
         raise OptionError(f"The output '{shown(output)}' is a folder. Name a {suffix} file.")

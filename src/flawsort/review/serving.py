@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import socket
@@ -20,7 +21,10 @@ BACKLOG = 256
 # The first page comes at once when its run is open. Of a very large one the page says that it is
 # being opened, which is better than nothing for so many seconds.
 OPENING = 2.0
+THIS_MACHINE = "127.0.0.1"
 ANY_ADDRESS = ("0.0.0.0", "::", "")
+# What is wrong is the host, not its port.
+NO_SUCH_HOST = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def serve(
@@ -63,6 +67,15 @@ def serve(
         uvicorn.Server(config).run(sockets=[listener])
 
 
+def address_for_others(address: str, host: str) -> str | None:
+    """The address with this machine's name in it, where a server listens to all that reach it; None
+    where it is known by `host` alone. Whether others know that name is not asked, since that may
+    take long."""
+    if host not in ANY_ADDRESS:
+        return None
+    return address.replace(THIS_MACHINE, socket.gethostname(), 1)
+
+
 def _listening(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise OptionError(f"port must be between 0 and 65535. Got {port}.")
@@ -77,14 +90,19 @@ def _listening(host: str, port: int) -> socket.socket:
         return listener
     except OSError as error:
         listener.close()
+        advice = "Choose another port, or 0 for any that is free."
+        if isinstance(error, socket.gaierror) or error.errno in NO_SUCH_HOST:
+            advice = (
+                "That host is no address of this machine: name one that is, or 0.0.0.0 for all "
+                "that it has."
+            )
         raise OptionError(
-            f"Cannot listen on {host}, port {port}: {error.strerror or error}. "
-            "Choose another port, or 0 for any that is free."
+            f"Cannot listen on {host}, port {port}: {error.strerror or error}. {advice}"
         ) from error
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    """What to open in a browser on this machine; others put the machine's name there."""
-    name = "127.0.0.1" if host in ANY_ADDRESS else host
+    """What to open in a browser on this machine."""
+    name = THIS_MACHINE if host in ANY_ADDRESS else host
     shown = f"[{name}]" if ":" in name else name
     return f"http://{shown}:{port}/" + (f"?token={token}" if token else "")
