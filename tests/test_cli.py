@@ -675,6 +675,12 @@ class TestTheRest:
         assert "\n  cluster " in answer.out
         assert cli("--help") == answer
 
+    def test_help_names_every_format(self, cli: Cli) -> None:
+        from flawsort.exports import FORMATS
+
+        words = re.findall(r"[\w-]+", cli("export", "--help").out)
+        assert set(FORMATS) <= set(words)
+
     @pytest.mark.parametrize(
         "command",
         ["cluster", "assign", "review", "export", "evaluate", "report", "backbones", "paper"],

@@ -52,12 +52,15 @@ def export(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="csv, parquet, folders, coco, cvat, label-studio, ...",
+            help="csv, parquet, folders, coco, cvat, label-studio, fiftyone, imagefolder, book "
+            "or book-pdf.",
         ),
     ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="PATH", help="The file or folder to write."),
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="The folder to write; of a book, the file."
+        ),
     ],
     link: Annotated[
         str, typer.Option(metavar="HOW", help="Images into folders by copy, link or hardlink.")
