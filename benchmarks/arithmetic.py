@@ -61,7 +61,9 @@ def main() -> None:
     if find_spec("torch"):
         engines["bfloat16, torch"] = choose_engine("cpu", "bfloat16")
     backbone, view = load_backbone("efficientnet-lite2"), View()
-    cache = BagCache(default_cache_folder(), cache_setting(backbone, view))
+    cache = BagCache(
+        default_cache_folder(), cache_setting(backbone, view), max_pixels=view.max_pixels
+    )
     rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in engines}
     for data in load_datasets(options.data):
         bags = embed(data.images, backbone, view, cache=cache).bags

@@ -238,6 +238,11 @@ class TestErrors:
         assert answer.code == code
         assert message in answer.err
         assert answer.err.count("\n") == 1
+        if code == 1:
+            answer = cli("--debug", "cluster", "parts", "-o", "new")
+            assert answer.code == code
+            assert answer.err.startswith("Traceback")
+            assert answer.err.endswith("This is a bug of flawsort; it happened as shown above.\n")
 
     @pytest.mark.parametrize(
         ("line", "work", "said"),
@@ -683,12 +688,28 @@ class TestTheRest:
 
     @pytest.mark.parametrize(
         "command",
-        ["cluster", "assign", "review", "export", "evaluate", "report", "backbones", "paper"],
+        [
+            "cluster",
+            "assign",
+            "review",
+            "export",
+            "evaluate",
+            "report",
+            "backbones",
+            "paper",
+            "demo",
+        ],
     )
     def test_help_is_for_people(self, cli: Cli, command: str) -> None:
         text = cli(command, "--help").out
         assert not re.search(r"[{}<>]|\b(TEXT|INTEGER|FLOAT|str|int)\b", text)
-        usage = {"cluster": " IMAGES...", "assign": " IMAGES...", "paper": "", "backbones": ""}
+        usage = {
+            "cluster": " IMAGES...",
+            "assign": " IMAGES...",
+            "paper": "",
+            "backbones": "",
+            "demo": "",
+        }
         if command != "review":  # older parsers do not say that these may be left out
             assert text.splitlines()[0] == (
                 f"Usage: flawsort {command} [OPTIONS]{usage.get(command, ' RUN')}"

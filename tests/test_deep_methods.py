@@ -245,6 +245,18 @@ class TestEveryMethod:
         with pytest.raises(OptionError, match=r"view\.tiles must be 1x1"):
             make(view=View(tiles=(2, 2))).fit(images)
 
+    def test_too_little_memory_is_said(
+        self, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object, **__: object) -> None:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+        monkeypatch.setattr(estimator, "train", full)
+        with pytest.raises(
+            OptionError, match=r"more memory than cpu has left\. Try a batch_size b"
+        ):
+            make().fit(stripes(("down", "across"), 2)[0])
+
     def test_it_is_an_estimator(self, make: Callable[..., Any]) -> None:
         from sklearn.base import clone
 

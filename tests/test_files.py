@@ -225,6 +225,8 @@ def test_names_that_are_no_text_can_be_shown_and_stay_apart(tmp_path: Path) -> N
             r"pics/' whose name matches '\*\.tif'.* Check the path and the pattern\.$",
         ),
         ("pics/*.tif", None, r"No images match '.*pics/\*\.tif'\. Looked below"),
+        ("nowhere/*.png", None, r"match '.*nowhere/\*\.png': '.*nowhere' is no folder\. Check"),
+        ("pics/empty.txt/*.png", None, r"'.*empty\.txt' is no folder\. Check the path"),
         ("pics/empty.txt", None, r"list '.*empty\.txt' names no images\. Write one path a line"),
     ],
 )

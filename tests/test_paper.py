@@ -641,7 +641,7 @@ class TestRunning:
         path.write_bytes(path.read_bytes()[:60])
         (task,) = find_tasks([folder])
         broken = Products(task, products[0].backbone, tmp_path)
-        with pytest.raises(InputError, match=r"'bottle' has 1 images that cannot be read.*001.png"):
+        with pytest.raises(InputError, match=r"'bottle' has 1 image that cannot be read.*001.png"):
             run_job(broken, Job(method="average"))
 
     def test_deep_images_get_a_window(self, products: list[Products], tmp_path: Path) -> None:
@@ -664,7 +664,7 @@ class TestRunning:
         path = folder / "bottle" / "test" / "hole" / "001.png"
         path.write_bytes(path.read_bytes()[:60])
         (task,) = find_tasks([folder])
-        with pytest.raises(InputError, match="1 images that cannot be read"):
+        with pytest.raises(InputError, match="1 image that cannot be read"):
             run_job(Products(task, products[0].backbone, tmp_path), Job(method=row))
 
     def test_masks_that_are_missing_or_damaged_are_named(

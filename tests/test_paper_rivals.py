@@ -436,7 +436,7 @@ class TestKeptLabels:
 
     def test_an_image_that_cannot_be_read(self, tiles: Path, training: FakeTraining) -> None:
         (tiles / "MT_Crack" / "Imgs" / "exp9.jpg").write_bytes(b"no image")
-        told = r"'mtd' has 1 images that cannot be read, the first '.*exp9.jpg'"
+        told = r"'mtd' has 1 image that cannot be read, the first '.*exp9.jpg'"
         with pytest.raises(InputError, match=told):
             self.trained(tiles)
         assert not list((tiles.parent / "trained").glob("*.npz"))

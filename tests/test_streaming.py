@@ -422,6 +422,18 @@ def test_all_bad() -> None:
         shelf.stream()
 
 
+def test_every_image_is_counted_once_where_all_are_bad() -> None:
+    shelf = Shelf(bad=range(N))
+    images = dataclasses.replace(shelf.images, set_aside=(SetAside("before.png", "empty"),))
+
+    def embed(some: ImageSet) -> tuple[None, ImageSet]:
+        return None, some.without([SetAside(name, "torn") for name in some.names])
+
+    for count in (1, 5, 100):
+        with pytest.raises(InputError, match=r"all 29 were set aside\. The first, '00\.png': torn"):
+            streaming._first_usable(images, np.arange(N), embed, count)
+
+
 @pytest.mark.parametrize("method", [PEERS, Method(pooling="average", n_peers=9)])
 def test_a_file_that_goes_away_on_the_way(method: Method) -> None:
     shelf = Shelf()

@@ -66,7 +66,7 @@ def main() -> None:
     except Exception as error:
         if debug:
             traceback.print_exception(error)
-        code = _report_error(error)
+        code = _report_error(error, debug)
     if code == INTERRUPTED:
         console.fail(f"interrupted.{_what_stays(arguments)}")
     sys.exit(code if isinstance(code, int) else 0)
@@ -77,7 +77,7 @@ def _what_stays(arguments: list[str]) -> str:
     return "" if "--no-cache" in arguments else LEFT.get(arguments[0] if arguments else "", "")
 
 
-def _report_error(error: Exception) -> int:
+def _report_error(error: Exception, debug: bool) -> int:
     if isinstance(error, FlawsortError):
         console.fail(with_options(str(error)))
     elif hasattr(error, "format_message"):  # the parser's own errors, whichever it stands on
@@ -92,9 +92,9 @@ def _report_error(error: Exception) -> int:
         where = f"'{error.filename}': " if error.filename else ""
         console.fail(f"{where}{error.strerror}.")
     else:
+        where = "it happened as shown above" if debug else "run again with --debug to see where"
         console.fail(
-            f"unexpected {type(error).__name__}: {error}. This is a bug of flawsort; "
-            "run again with --debug to see where."
+            f"unexpected {type(error).__name__}: {error}. This is a bug of flawsort; {where}."
         )
         return 1
     return 2

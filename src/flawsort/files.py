@@ -211,6 +211,10 @@ def _from_pattern(pattern: Path, problems: list[SetAside]) -> _Origin:
     parts = pattern.parts
     fixed = next(i for i, part in enumerate(parts) if any(c in part for c in _GLOB_CHARACTERS))
     folder, rest = Path(*parts[:fixed]), parts[fixed:]
+    if not folder.is_dir():
+        raise InputError(
+            f"No images match '{shown(pattern)}': '{shown(folder)}' is no folder. Check the path."
+        )
     depth = _ANY_DEPTH if "**" in rest else len(rest)
     before = len(problems)
     files = tuple(

@@ -272,7 +272,8 @@ def _first_usable(
     """The first `count` images of an order that can be used, and their bags."""
     rows: list[int] = []
     bags: list[Bags] = []
-    aside: tuple[SetAside, ...] = ()
+    before = len(images.set_aside)
+    aside: list[SetAside] = []
     start = 0
     while len(rows) < count and start < len(order):
         some = order[start : start + count - len(rows)]
@@ -281,9 +282,9 @@ def _first_usable(
         place = {images.digests[row]: int(row) for row in some}
         rows += [place[digest] for digest in usable.digests]
         bags += [] if found is None else [found]
-        aside += usable.set_aside
+        aside += usable.set_aside[before:]
     if not bags:
-        raise nothing_usable(aside)
+        raise nothing_usable([*aside, *images.set_aside])
     patches = np.concatenate([one.patches for one in bags])[:count]
     valid = None
     if any(one.valid is not None for one in bags):

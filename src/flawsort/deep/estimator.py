@@ -72,22 +72,31 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
                 f"Got {len(photos)}."
             )
         place = choose_device(self.device)
-        with repeatable(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.random_state)
-            history = train(
-                self._stages(photos.to(place)),
-                seed=self.random_state,
-                fingerprint=self.fingerprint(self.images_),
-                checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
-                progress=self.progress,
-                name=f"training {self.name}",
-            )
+        try:
+            history = self._train(photos.to(place))
+        except torch.cuda.OutOfMemoryError as error:
+            raise OptionError(
+                f"{self.name} needs more memory than {place} has left. Try a batch_size below "
+                f"{self.batch_size}, or device='cpu'."
+            ) from error
         return self._finish(history, rows)
 
     def fit_predict(self, X: Images, y: object = None) -> Ints:
         """(n,): the cluster of each image, as the last epoch has it."""
         self.fit(X)
         return self.labels_
+
+    def _train(self, photos: torch.Tensor) -> History:
+        with repeatable(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.random_state)
+            return train(
+                self._stages(photos),
+                seed=self.random_state,
+                fingerprint=self.fingerprint(self.images_),
+                checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
+                progress=self.progress,
+                name=f"training {self.name}",
+            )
 
     @abstractmethod
     def _side(self) -> int:

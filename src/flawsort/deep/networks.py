@@ -135,7 +135,7 @@ class Heads(nn.Module):
         self.shape = (n_heads, k)
         nn.init.normal_(self.linear.weight, std=0.01)
         nn.init.zeros_(self.linear.bias)
-        # What each head lost in its last epoch: the least is the one that is asked.
+        # What each head lost when they were last judged: the least is the one that is asked.
         self.register_buffer("losses", torch.zeros(n_heads))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:

@@ -36,6 +36,7 @@ from flawsort.statistics import (
     Several,
     Tensor,
 )
+from flawsort.words import counted
 
 # Bump when what is stored changes its meaning.
 FORMAT = 1
@@ -225,11 +226,7 @@ class Products:
         cache = BagCache(self._bags_folder, setting, max_pixels=self.view.max_pixels)
         found = embed(images, backbone, self.view, cache=cache, kind=kind, progress=self.progress)
         if len(found.images) != len(images):
-            first = found.images.set_aside[0]
-            raise InputError(
-                f"'{self.task.name}' has {len(images) - len(found.images)} {kind}s that cannot be "
-                f"read, the first '{first.name}': {first.reason}. A table needs all of them."
-            )
+            raise unreadable(self.task.name, images, found.images, kind)
         return found.bags
 
     def _kept(self, name: str, compute: Callable[[], dict[str, Floats]]) -> dict[str, Floats]:
@@ -304,6 +301,15 @@ def _mask(path: Path, size: tuple[int, int]) -> NDArray[np.float32]:
     marked = values > values.max() / 2
     averaged = Image.fromarray(marked.astype(np.float32)).resize(size, Image.Resampling.BOX)
     return np.asarray(averaged)
+
+
+def unreadable(name: str, images: ImageSet, used: ImageSet, kind: str = "image") -> InputError:
+    """A set of that name that is not whole. used: what could be read of the images."""
+    first = used.set_aside[len(images.set_aside)]
+    return InputError(
+        f"'{name}' has {counted(len(images) - len(used), kind)} that cannot be read, the first "
+        f"'{first.name}': {first.reason}. A table needs all of them."
+    )
 
 
 def read_arrays(path: Path) -> dict[str, Floats] | None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.errors import InputError, OptionError
+from flawsort.errors import OptionError
 from flawsort.files import digest_of
 from flawsort.inputs import content_rows, distinct_rows
-from flawsort.paper.products import Products, read_arrays
+from flawsort.paper.products import Products, read_arrays, unreadable
 from flawsort.records import ImageSet
 
 if TYPE_CHECKING:
@@ -89,11 +89,7 @@ def train_rival(products: Products, rival: str, seed: int, training: Training) -
     arrays = _arrays(method)
     found = _spread(arrays, images)
     if found is None:
-        first = method.images_.set_aside[0]
-        raise InputError(
-            f"'{products.task.name}' has {len(images) - len(method.images_)} images that cannot "
-            f"be read, the first '{first.name}': {first.reason}. A table needs all of them."
-        )
+        raise unreadable(products.task.name, images, method.images_)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary.open("wb") as file:

@@ -23,7 +23,7 @@ function svg(tag, props = {}, ...children) {
 }
 
 const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
-const figure = (value) => (value === null ? "–" : Math.abs(value) < 1000 ? value.toPrecision(3) : String(Math.round(value)));
+const figure = (value) => (value === null ? "–" : Math.abs(value) < 999.5 ? value.toPrecision(3) : String(Math.round(value)));
 const $ = (id) => document.getElementById(id);
 
 // Eight colours told apart by people with any colour vision, times seven shapes.

@@ -23,7 +23,7 @@ export const svg = (tag, props = {}, ...children) => fill(document.createElement
 export const number = (value) => value.toLocaleString("en");
 export const count = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
 export const figure = (value) =>
-  value === null || value === undefined ? "–" : Math.abs(value) < 1000 ? value.toPrecision(3) : String(Math.round(value));
+  value === null || value === undefined ? "–" : Math.abs(value) < 999.5 ? value.toPrecision(3) : String(Math.round(value));
 export const percent = (share) => `${Math.round(100 * share)} %`;
 
 // A button with its key beside its words.
