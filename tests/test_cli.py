@@ -349,10 +349,13 @@ class TestCluster:
         (here / "mixed" / "text.png").write_text("no image")
         (here / "mixed" / "link.png").symlink_to(here / "nowhere.png")
         (here / "mixed" / "notes.txt").write_text("not looked at")
-        line = ("cluster", "mixed", "--normal", "good", "-k", "2", *SMALL)
+        shutil.copytree(plates / "good", here / "known")
+        (here / "known" / "link.png").symlink_to(here / "nowhere.png")
+        line = ("cluster", "mixed", "--normal", "known", "-k", "2", *SMALL)
         answer = cli(*line, "-o", "new")
         assert (answer.code, answer.err) == (0, "")
         assert "Set aside: link.png: is a broken link" in answer.out
+        assert "Set aside (known good): link.png: is a broken link" in answer.out
         told = json.loads(cli(*line, "-o", "other", "--json").out)
         reasons = {entry["name"]: entry["reason"] for entry in told["set_aside"]}
         assert reasons.keys() == {"cut.png", "empty.png", "text.png", "link.png"}

@@ -13,7 +13,7 @@ from flawsort.constraints import carry_over
 from flawsort.files import shown
 from flawsort.inputs import Said
 from flawsort.labelling import Labelling
-from flawsort.review.edits import CARRY, effective
+from flawsort.review.edits import CARRY
 from flawsort.review.payloads import Edit
 from flawsort.review.store import EditStore, Session
 from flawsort.runs import EDITS, Run
@@ -33,10 +33,8 @@ class Earlier:
     @classmethod
     def of(cls, folder: Path) -> Earlier:
         with Session(folder) as session:
-            digests = tuple(session.run.table["sha256"])
-            with EditStore(folder / EDITS) as store:
-                edited = bool(effective([entry.edit for entry in store.log()]))
-            return cls(folder, session.labelling, digests, session.labels_spent, edited)
+            now, digests = session.state, tuple(session.run.table["sha256"])
+            return cls(folder, now.labelling, digests, now.spent, now.edited)
 
     @property
     def said(self) -> Said:

@@ -142,7 +142,8 @@ def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> 
     for warning in manifest["warnings"]:
         console.say(f"Note: {warning}")
     for entry in manifest["set_aside"][:SHOWN_ASIDE]:
-        console.say(f"Set aside: {entry['name']}: {entry['reason']}")
+        what = "Set aside" if entry["kind"] == "image" else "Set aside (known good)"
+        console.say(f"{what}: {entry['name']}: {entry['reason']}")
     if len(manifest["set_aside"]) > SHOWN_ASIDE:
         more = len(manifest["set_aside"]) - SHOWN_ASIDE
         console.say(f"Set aside: {more} more; the report lists them all.")

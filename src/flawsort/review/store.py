@@ -203,13 +203,14 @@ class EditStore(_Closed):
 @dataclass(frozen=True)
 class State:
     """The groups at a version. undo, redo: what would be undone or redone in a sentence, or None.
-    spent: how many labels people have given."""
+    spent: how many labels people have given. edited: whether an edit is in force."""
 
     version: int
     labelling: Labelling
     undo: str | None
     redo: str | None
     spent: int
+    edited: bool
 
 
 class Session(_Closed):
@@ -361,7 +362,7 @@ class _Track:
         begun = len(history.done) == 1 and history.done[0].kind == CARRY
         undo = self._sentences[-1] if history.done and not begun else None
         redo = describe(history.undone[-1], labelling) if history.undone else None
-        return State(version, labelling, undo, redo, spent.total)
+        return State(version, labelling, undo, redo, spent.total, bool(history.done))
 
     def _catch_up(self) -> None:
         """Apply the edits in force on top of the last state that is kept."""
