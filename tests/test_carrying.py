@@ -243,16 +243,16 @@ def test_a_note_says_what_comes_over(here: Path) -> None:
     assert earlier.edited
     said = earlier.said
     source = here / "run"
-    assert said.note(images) == f"From {source}: 2 names and 8 confirmed images."
+    assert earlier.note(images) == f"From {source}: 2 names and 8 confirmed images."
     one = [row for row, digest in enumerate(images.digests) if digest in said][:1]
-    assert said.note(images.take(one)).endswith(": 2 names and 1 confirmed image.")
+    assert earlier.note(images.take(one)).endswith(": 2 names and 1 confirmed image.")
     others = [row for row, digest in enumerate(images.digests) if digest not in said]
-    assert said.note(images.take(others)).endswith(": 2 names and no confirmed images.")
+    assert earlier.note(images.take(others)).endswith(": 2 names and no confirmed images.")
     (here / "run" / EDITS).unlink()
     with Session(here / "run") as session:
         session.edit("cut", {"k": 3}, 0)
     only = "no names and no confirmed images, only the numbers of its groups."
-    assert Earlier.of(here / "run").said.note(images) == f"From {source}: {only}"
+    assert Earlier.of(here / "run").note(images) == f"From {source}: {only}"
 
 
 def test_labels_spent_against_purity(here: Path, cli: Cli) -> None:

@@ -145,6 +145,19 @@ class TestTrain:
         with pytest.raises(OptionError, match=r"not one that this version can go on from.*delete"):
             run(path)
 
+    def test_too_little_memory_is_no_fault_of_the_checkpoint(
+        self, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        def full(*_: object) -> None:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+        path = tmp_path / "kept.safetensors"
+        with pytest.raises(KeyboardInterrupt):
+            run(path, stop_at=3)
+        monkeypatch.setattr(checkpoints, "restore_optimizer", full)
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            run(path)
+
     def test_a_place_that_cannot_be_written_is_noticed_at_once(self, tmp_path: Path) -> None:
         (tmp_path / "folder").mkdir()
         with pytest.raises(OptionError, match="must be a file"):

@@ -27,6 +27,7 @@ from flawsort.records import Bools
 FORMAT = 3
 # A bag of the default backbone takes 0.34 MB: this keeps about 60,000 of them.
 DEFAULT_LIMIT = 20 * 2**30
+# Of an image, in pixels: the most that a file has room for.
 ANY_SIZE = 2**64 - 1
 _HEADER = struct.Struct("<4IQ")
 

@@ -11,12 +11,13 @@ import numpy as np
 
 from flawsort.constraints import carry_over
 from flawsort.files import shown
-from flawsort.inputs import Said
 from flawsort.labelling import Labelling
+from flawsort.records import ImageSet
 from flawsort.review.edits import CARRY
 from flawsort.review.payloads import Edit
 from flawsort.review.store import EditStore, Session
 from flawsort.runs import EDITS, Run
+from flawsort.words import counted
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Earlier:
             return cls(folder, now.labelling, digests, now.spent, now.edited)
 
     @property
-    def said(self) -> Said:
+    def said(self) -> Mapping[str, int]:
         """The group of each image that a person has confirmed, by its SHA-256. To be unsure says
         nothing, nor do copies of one image that were put into different groups."""
         unsure = set(self.labelling.with_role("unsure"))
@@ -45,11 +46,20 @@ class Earlier:
         for row in np.flatnonzero(self.labelling.confirmed):
             found.setdefault(self.digests[row], set()).add(int(self.labelling.labels[row]))
         one = {digest: groups.pop() for digest, groups in found.items() if len(groups) == 1}
-        return Said(
-            {digest: group for digest, group in one.items() if group not in unsure},
-            source=shown(self.folder),
-            names=sum(bool(group.name) for group in self.labelling.groups.values()),
-            edited=self.edited,
+        return {digest: group for digest, group in one.items() if group not in unsure}
+
+    def note(self, images: ImageSet) -> str:
+        """A line on what of it comes over to these images."""
+        source = shown(self.folder)
+        if not self.edited:
+            return f"Nobody has said anything of {source} yet: grouped as if it were not given."
+        said = self.said
+        names = sum(bool(group.name) for group in self.labelling.groups.values())
+        confirmed = sum(digest in said for digest in images.digests)
+        only = "" if names or said else ", only the numbers of its groups"
+        return (
+            f"From {source}: {counted(names, 'name', none='no')} and "
+            f"{counted(confirmed, 'confirmed image', none='no')}{only}."
         )
 
     def carried(self, run: Run) -> Edit:

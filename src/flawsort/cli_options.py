@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
 from flawsort.errors import FlawsortError, OptionError
 
+_T = TypeVar("_T")
 # What errors call a parameter, where the option has another name.
 _OPTIONS = {
     "n_clusters": "--clusters",
@@ -98,31 +99,23 @@ class PlainCommand(TyperCommand):
 
 def whole_number(option: str) -> Callable[[str], int]:
     """The parser of an option that is a whole number."""
-
-    def parse(text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            raise _wrong(option, "a whole number", text) from None
-
-    return parse
+    return _parser(option, int, "a whole number")
 
 
 def any_number(option: str) -> Callable[[str], float]:
     """The parser of an option that is a number."""
+    return _parser(option, float, "a number")
 
-    def parse(text: str) -> float:
+
+def _parser(option: str, convert: Callable[[str], _T], kind: str) -> Callable[[str], _T]:
+    def parse(text: str) -> _T:
         try:
-            return float(text)
+            return convert(text)
         except ValueError:
-            raise _wrong(option, "a number", text) from None
+            # No OptionError: that is a ValueError, which typer puts into words of its own.
+            raise FlawsortError(f"{option} must be {kind}. Got '{text}'.") from None
 
     return parse
-
-
-def _wrong(option: str, kind: str, text: str) -> FlawsortError:
-    # No OptionError: that is a ValueError, which typer puts into words of its own.
-    return FlawsortError(f"{option} must be {kind}. Got '{text}'.")
 
 
 def cache_asked_for(cache: Path | None, no_cache: bool) -> Path | str | None:

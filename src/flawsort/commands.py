@@ -65,6 +65,8 @@ def cluster_images(
     model.fit(images, normal=normals, said=None if earlier is None else earlier.said)
     fitted = time.perf_counter()
     run = make_run(model)
+    if earlier is not None:
+        run.manifest["warnings"].append(earlier.note(model.images_))
     evaluation = None
     if labels is not None:
         known = dict(zip(images.names, labels, strict=True))

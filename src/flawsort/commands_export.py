@@ -35,10 +35,8 @@ def export(folder: Path, format: str, output: Path, link: str, overwrite: bool) 
 
 def show_export(result: dict[str, Any]) -> None:
     """What was written and where, then what had to be left out."""
-    images, groups = (
-        counted(result["n_images"], "image"),
-        counted(result["n_groups"], "group"),
-    )
+    images = counted(result["n_images"], "image")
+    groups = counted(result["n_groups"], "group")
     console.say(
         f"{images} in {groups} of {result['run']}, {result['confirmed']:,} confirmed by a person."
     )

@@ -22,32 +22,6 @@ Images: TypeAlias = (
 )
 
 
-class Said(dict[str, int]):
-    """What people said of the images of another run: the SHA-256 of each to its group.
-
-    source: that run, as it is shown. names: how many of its groups have one. edited: whether
-    anybody has said anything.
-    """
-
-    def __init__(
-        self, groups: Mapping[str, int], *, source: str, names: int = 0, edited: bool = True
-    ) -> None:
-        super().__init__(groups)
-        self.source, self.names, self.edited = source, names, edited
-
-    def note(self, images: ImageSet) -> str:
-        """A line on what of it comes over to other images."""
-        if not self.edited:
-            return (
-                f"Nobody has said anything of {self.source} yet: grouped as if it were not given."
-            )
-        names = counted(self.names, "name", none="no")
-        number = sum(digest in self for digest in images.digests)
-        confirmed = counted(number, "confirmed image", none="no")
-        only = "" if self.names or self else ", only the numbers of its groups"
-        return f"From {self.source}: {names} and {confirmed}{only}."
-
-
 def gather(given: Images) -> ImageSet | Bags:
     """Whatever a user passes as images, found and checked."""
     if isinstance(given, ImageSet | Bags):

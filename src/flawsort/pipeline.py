@@ -33,7 +33,6 @@ from flawsort.heatmaps import image_heat
 from flawsort.images import View, measure_window
 from flawsort.inputs import (
     Images,
-    Said,
     check_found,
     content_rows,
     distinct_rows,
@@ -289,8 +288,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.embeddings_ = described.embeddings[rows]
         # In the order of content, whatever the images are called.
         order = np.argsort(rows, kind="stable")
-        if isinstance(said, Said):
-            self.warnings_.append(said.note(self.images_))
         with self._timed("cluster"):
             found = group(
                 self.embeddings_,

@@ -79,6 +79,8 @@ def train(
         if checkpoint is not None and found is not None and number == begin:
             try:
                 _restore(course, history, *found)
+            except torch.cuda.OutOfMemoryError:
+                raise
             except (LookupError, RuntimeError, TypeError, ValueError) as error:
                 raise checkpoints.foreign(checkpoint) from error
         else:
