@@ -18,15 +18,15 @@ from pathlib import Path
 import numpy as np
 
 from flawsort.backbones import load_backbone
-from flawsort.cache import BagCache, default_cache_folder
-from flawsort.cluster import cut, ward_linkage
-from flawsort.datasets import load_datasets
-from flawsort.describe import fit_describer
-from flawsort.embed import cache_setting, embed
-from flawsort.engines import CpuEngine, choose_engine
-from flawsort.images import View
-from flawsort.metrics import agreement
-from flawsort.presets import Method
+from flawsort.backbones.cache import BagCache, default_cache_folder
+from flawsort.backbones.embed import cache_setting, embed
+from flawsort.clusters.ward import cut, ward_linkage
+from flawsort.embeddings.describer import fit_describer
+from flawsort.embeddings.method import Method
+from flawsort.images.view import View
+from flawsort.research.metrics import agreement
+from flawsort.research.truth import load_datasets
+from flawsort.scores.engines import CpuEngine, choose_engine
 
 
 class Projected(CpuEngine):

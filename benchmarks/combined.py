@@ -25,8 +25,8 @@ import numpy as np
 from PIL import Image, ImageFilter
 
 from flawsort import AnomalyClusterer
-from flawsort.datasets import EXCLUDED_LABELS, LabelledSet, load_datasets
-from flawsort.metrics import agreement, several_kinds
+from flawsort.research.metrics import agreement, several_kinds
+from flawsort.research.truth import EXCLUDED_LABELS, LabelledSet, load_datasets
 
 TRIES = 20
 OVERLAP = 0.05

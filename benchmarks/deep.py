@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from flawsort.backbones import load_backbone
-from flawsort.errors import first_line
-from flawsort.paper.jobs import measure_epoch
-from flawsort.paper.products import Products
-from flawsort.paper.protocol import find_tasks
-from flawsort.paper.rivals import RIVALS, Training, train_rival
+from flawsort.core.errors import first_line
+from flawsort.research.paper.deep_rows import RIVALS, Training, train_rival
+from flawsort.research.paper.measurements import measure_epoch
+from flawsort.research.paper.protocol import find_tasks
+from flawsort.research.paper.shared import Products
 
 Job = tuple[str, str, int]
 

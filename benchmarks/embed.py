@@ -21,13 +21,13 @@ import numpy as np
 import onnxruntime
 
 from flawsort.backbones import DEFAULT_BACKBONE, catalogue, entry_path, load_backbone
-from flawsort.cache import BagCache
-from flawsort.demo import make_demo_images
-from flawsort.embed import BATCH_FRAMES, cache_setting, embed
-from flawsort.files import find_images
-from flawsort.images import View, decode
-from flawsort.records import Floats
-from flawsort.threads import in_threads
+from flawsort.backbones.cache import BagCache
+from flawsort.backbones.embed import BATCH_FRAMES, cache_setting, embed
+from flawsort.cli.sample_images import make_demo_images
+from flawsort.core.records import Floats
+from flawsort.core.threads import in_threads
+from flawsort.images.find import find_images
+from flawsort.images.view import View, decode
 
 BARE_BATCH = 16
 

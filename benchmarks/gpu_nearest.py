@@ -21,9 +21,9 @@ import numpy as np
 import torch
 import triton.testing
 
-from flawsort.engines.kernels import bank_maxima, pair_maxima
-from flawsort.engines.tensors import TorchEngine
-from flawsort.statistics import MeanOverNearestPeers, MeanOverPeers
+from flawsort.scores.engines.torch_engine import TorchEngine
+from flawsort.scores.engines.triton_kernels import bank_maxima, pair_maxima
+from flawsort.scores.peer_statistics import MeanOverNearestPeers, MeanOverPeers
 
 PATCHES = 1024
 BAGS = 64

@@ -28,8 +28,8 @@ import numpy as np
 from PIL import Image
 
 from flawsort import AnomalyClusterer
-from flawsort.backbones.protocol import BackboneInfo
-from flawsort.presets import Method
+from flawsort.backbones.base import BackboneInfo
+from flawsort.embeddings.method import Method
 
 SIDE = 256
 
@@ -92,9 +92,9 @@ def measure(files: list[Path], *, exact: bool, device: str) -> dict[str, float]:
 
 def simulate(n: int, n_peers: int) -> None:
     """One fit of n tiny images with the simulated backbone, in this process."""
-    from flawsort import pipeline
-    from flawsort.report import render_report
-    from flawsort.storing import make_run
+    from flawsort import estimator as pipeline
+    from flawsort.outputs.report import render_report
+    from flawsort.runs.convert import make_run
 
     start = time.perf_counter()
     pipeline.load_backbone = lambda *_, **__: Simulated()

@@ -22,8 +22,8 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import adjusted_rand_score
 
-from flawsort import hierarchy
-from flawsort.cluster import centres, cut, ward_linkage
+from flawsort.clusters import large_ward as hierarchy
+from flawsort.clusters.ward import centres, cut, ward_linkage
 
 KS = range(2, 21)
 DIM, KINDS = 169, 12

@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 from flawsort import AnomalyClusterer, Bags, Method
-from flawsort.engines.int8 import Int8
+from flawsort.scores.engines.int8 import Int8
 
 PATCHES, DIM = 1024, 168
 

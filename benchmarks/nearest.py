@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flawsort.engines.int8 import Int8
-from flawsort.lists import build_lists
-from flawsort.nearest import fold_peers, nearest_in_bank, search_flop
-from flawsort.statistics import MeanOverNearestPeers, MeanOverPeers
+from flawsort.scores.engines.int8 import Int8
+from flawsort.scores.inverted_lists import build_lists
+from flawsort.scores.nearest import fold_peers, nearest_in_bank, search_flop
+from flawsort.scores.peer_statistics import MeanOverNearestPeers, MeanOverPeers
 
 PATCHES = 1024
 

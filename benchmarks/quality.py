@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from flawsort import AnomalyClusterer
-from flawsort.datasets import EXCLUDED_LABELS, LabelledSet, load_datasets
-from flawsort.metrics import agreement
+from flawsort.research.metrics import agreement
+from flawsort.research.truth import EXCLUDED_LABELS, LabelledSet, load_datasets
 
 FIGURES = ("nmi", "ari", "f1")
 FOUR = {"bottle", "hazelnut", "leather", "transistor"}
@@ -73,8 +73,8 @@ def evaluate(data: LabelledSet, row: str, with_normals: bool, options: argparse.
 
 def subset_figures(embeddings: np.ndarray, labels: Sequence[str], count: int) -> list[float]:
     """Mean NMI over random subsets, and its standard error; nothing for none."""
-    from flawsort.cluster import cut
-    from flawsort.hierarchy import tree
+    from flawsort.clusters.large_ward import tree
+    from flawsort.clusters.ward import cut
 
     found = []
     for seed in range(count):
@@ -88,7 +88,7 @@ def subset_figures(embeddings: np.ndarray, labels: Sequence[str], count: int) ->
 
 
 def cut_at(model: AnomalyClusterer, k: int) -> np.ndarray:
-    from flawsort.cluster import cut
+    from flawsort.clusters.ward import cut
 
     return cut(model.linkage_, k)
 

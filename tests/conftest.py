@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flawsort import AnomalyClusterer
-from plates import KINDS, NORMALS, Answer, Cli, settings, write_plates
+from helpers.plates import KINDS, NORMALS, Answer, Cli, settings, write_plates
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,20 +1,17 @@
-"""The surface: public names, what is imported when, the order of modules, and the documents."""
+"""The surface: public names, what is imported when, and the documents."""
 
 from __future__ import annotations
 
-import ast
 import os
 import re
-from pathlib import Path
 
 import pytest
 import typer
 
 import flawsort
 from flawsort.cli import app
-from plates import MAIN, ROOT, run_code
+from helpers.plates import MAIN, ROOT, run_code
 
-SOURCES = ROOT / "src" / "flawsort"
 HEAVY = (
     "torch",
     "timm",
@@ -32,75 +29,6 @@ HEAVY = (
 COMMANDS = (
     "cluster", "assign", "review", "export", "evaluate", "report", "backbones", "paper", "demo",
 )  # fmt: skip
-# A module imports only modules above it. Imports inside functions, which run later, are free.
-ORDER = (
-    "errors", "words", "records", "remote", "folders", "threads", "raycluster", "files", "inputs",
-    "asked",
-    "raster", "images", "datasets",
-    "backbones.protocol", "backbones.catalogue", "backbones.networks", "backbones.onnx",
-    "backbones.weightfiles", "backbones.timm", "backbones.half", "backbones.patches", "backbones",
-    "cache", "embed",
-    "statistics", "nearest", "lists", "distances", "engines.protocol", "engines.int8",
-    "engines.cpu", "engines.kernels", "engines.tensors", "engines", "references",
-    "weights", "heatmaps", "regions", "extent", "pooling", "baselines",
-    "presets", "describe", "cluster",
-    "clusterers", "advice", "assign", "kinds", "metrics", "hierarchy", "constraints",
-    "grouping",
-    "memory", "intake", "partfiles", "streaming", "fleet", "groundwork", "newcomers", "pipeline",
-    "runs", "labelling", "queueing", "trends", "keeping", "excerpt", "summary", "storing",
-    "report.payload", "report.page", "report", "demo",
-    "exports.naming", "exports.masks", "exports.content", "exports.output", "exports.choosing",
-    "exports.tables", "exports.folders", "exports.imagefolder", "exports.coco", "exports.cvat",
-    "exports.label_studio", "exports.fiftyone", "exports.book", "exports.pdf", "exports",
-    "review", "review.payloads", "review.sentences", "review.edits", "review.editfile",
-    "review.store", "review.bodies", "review.guard", "review.pages",
-    "review.pictures", "review.answers", "review.assigned", "review.download", "review.library",
-    "review.app", "review.serving", "carrying",
-    "deep.limits", "deep.losses", "deep.augment", "deep.photos", "deep.networks",
-    "deep.checkpoints",
-    "deep.training", "deep.estimator", "deep.iic", "deep.scan", "deep.gatcluster", "deep",
-    "paper", "paper.published", "paper.protocol", "paper.products", "paper.rivals",
-    "paper.methods", "paper.jobs",
-    "paper.catalogue", "paper.tables", "paper.render", "paper.sheet", "paper.pictures",
-    "paper.figures", "paper.run",
-    "console", "commands_evaluate", "commands", "commands_assign", "commands_export",
-    "commands_review", "cli_options", "cli_cluster", "cli_paper", "cli_review", "cli",
-)  # fmt: skip
-
-
-def modules() -> dict[str, Path]:
-    """Every module of the package by its name below it; the package itself is not one of them."""
-    found = {}
-    for path in SOURCES.rglob("*.py"):
-        parts = path.relative_to(SOURCES).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = path
-    del found[""], found["_version"]
-    return found
-
-
-def imports_of(path: Path) -> set[str]:
-    """The flawsort modules that a file imports when it is itself imported."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            waiting += node.orelse
-            continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name} has a relative import"
-            module = str(node.module)
-            inside = {f"{module}.{alias.name}" for alias in node.names}
-            known = {f"flawsort.{name}" for name in modules()}
-            found |= (inside & known) or {module}
-        waiting += ast.iter_child_nodes(node)
-    ours = {name.removeprefix("flawsort.") for name in found if name.startswith("flawsort.")}
-    return ours - {"_version"}
 
 
 def blocks(text: str) -> list[str]:
@@ -170,21 +98,6 @@ finally:
         assert "torch" not in loaded
         assert "onnxruntime" not in loaded
         assert "sklearn" in loaded  # or this file would see nothing at all
-
-    def test_every_module_has_its_place(self) -> None:
-        assert len(set(ORDER)) == len(ORDER)
-        assert modules().keys() == set(ORDER)
-
-    @pytest.mark.parametrize("name", ORDER)
-    def test_modules_import_only_what_is_above_them(self, name: str) -> None:
-        above = set(ORDER[: ORDER.index(name)])
-        assert imports_of(modules()[name]) <= above
-
-    def test_the_parser_of_imports_sees_them(self) -> None:
-        assert {"runs", "storing", "console", "backbones.patches"} <= imports_of(
-            modules()["commands"]
-        )
-        assert "commands" not in imports_of(modules()["cli"])  # only inside functions
 
 
 class TestDocuments:

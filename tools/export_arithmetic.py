@@ -5,7 +5,7 @@
 
 Writes src/flawsort/backbones/half.onnx, a single Cast from float32 to float16 (NumPy's goes number
 by number, onnxruntime's uses the processor's instruction for it), and
-src/flawsort/engines/int8.onnx, a single product of whole numbers (NumPy has no fast one).
+src/flawsort/scores/engines/int8.onnx, a single product of whole numbers (NumPy has no fast one).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from onnx import GraphProto, TensorProto, helper
 
 PACKAGE = Path(__file__).parents[1] / "src/flawsort"
-# Of flawsort.engines.int8: what stands for zero among its unsigned rows.
+# Of flawsort.scores.engines.int8: what stands for zero among its unsigned rows.
 ZERO_POINT = 64
 
 
@@ -42,7 +42,7 @@ def int8() -> GraphProto:
 
 
 def main() -> None:
-    for path, graph in (("backbones/half.onnx", half()), ("engines/int8.onnx", int8())):
+    for path, graph in (("backbones/half.onnx", half()), ("scores/engines/int8.onnx", int8())):
         opsets = [helper.make_opsetid("", 13)]
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=8, producer_name="flawsort"

@@ -26,8 +26,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from flawsort.demo import make_demo_images
-from flawsort.review.store import Session
+from flawsort.cli.sample_images import make_demo_images
+from flawsort.labels.store import Session
 
 DOCS = Path(__file__).parents[1] / "docs/images"
 CHROMIUM = os.environ.get("FLAWSORT_CHROMIUM") or next(
@@ -36,7 +36,7 @@ CHROMIUM = os.environ.get("FLAWSORT_CHROMIUM") or next(
 SERVER = """
 import sys
 from pathlib import Path
-from flawsort.review.serving import serve
+from flawsort.review.server import serve
 
 serve([Path(sys.argv[1])], open_browser=False, announce=lambda address: print(address, flush=True))
 """

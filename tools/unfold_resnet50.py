@@ -23,10 +23,10 @@ from onnx import numpy_helper
 from safetensors.torch import save_file
 from torch import nn
 
-from flawsort.deep.augment import MEAN, STD, normalise
-from flawsort.deep.networks import ORIGINAL_FORM, RESIDUAL, Residual
-from flawsort.files import find_images
-from flawsort.images import View, decode
+from flawsort.images.find import find_images
+from flawsort.images.view import View, decode
+from flawsort.research.deep.augment import MEAN, STD, normalise
+from flawsort.research.deep.networks import ORIGINAL_FORM, RESIDUAL, Residual
 
 SIDE = 256
 # How far the two networks may differ in the middle of an image, in parts of the largest value.

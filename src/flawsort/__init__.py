@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flawsort._version import __version__
-from flawsort.errors import BackboneError, FlawsortError, InputError, OptionError, RunError
+from flawsort.core.errors import BackboneError, FlawsortError, InputError, OptionError, RunError
 
 if TYPE_CHECKING:
-    from flawsort.images import View
-    from flawsort.pipeline import AnomalyClusterer
-    from flawsort.presets import Method
-    from flawsort.records import Bags
-    from flawsort.runs import Run, open_run
+    from flawsort.core.records import Bags
+    from flawsort.embeddings.method import Method
+    from flawsort.estimator import AnomalyClusterer
+    from flawsort.images.view import View
+    from flawsort.runs.folder import Run, open_run
 
 __all__ = [
     "AnomalyClusterer",
@@ -31,12 +31,12 @@ __all__ = [
 
 # Loaded when first asked for: scikit-learn alone takes a second to import.
 _HOMES = {
-    "AnomalyClusterer": "pipeline",
-    "Bags": "records",
-    "Method": "presets",
-    "Run": "runs",
-    "View": "images",
-    "open_run": "runs",
+    "AnomalyClusterer": "estimator",
+    "Bags": "core.records",
+    "Method": "embeddings.method",
+    "Run": "runs.folder",
+    "View": "images.view",
+    "open_run": "runs.folder",
 }
 
 

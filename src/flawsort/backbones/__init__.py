@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flawsort.backbones.base import Backbone, BackboneInfo
 from flawsort.backbones.catalogue import DEFAULT_BACKBONE, Entry, catalogue, entry_path
 from flawsort.backbones.networks import LAST, NETWORKS, Network, find_network
-from flawsort.backbones.protocol import Backbone, BackboneInfo
-from flawsort.errors import BackboneError, OptionError
+from flawsort.core.errors import BackboneError, OptionError
 
 __all__ = [
     "DEFAULT_BACKBONE",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flawsort.backbones.base import BackboneInfo
 from flawsort.backbones.catalogue import Entry, entry_path
-from flawsort.backbones.protocol import BackboneInfo
-from flawsort.errors import BackboneError, first_line
-from flawsort.records import Floats
+from flawsort.core.errors import BackboneError, first_line
+from flawsort.core.records import Floats
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.backbones.protocol import POOLING_KERNEL
-from flawsort.errors import BackboneError, OptionError
-from flawsort.records import Floats
+from flawsort.backbones.base import POOLING_KERNEL
+from flawsort.core.errors import BackboneError, OptionError
+from flawsort.core.records import Floats
 
 
 def patch_embeddings(

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flawsort.backbones.base import BackboneInfo
 from flawsort.backbones.networks import NETWORKS, Network, find_network
-from flawsort.backbones.protocol import BackboneInfo
-from flawsort.backbones.weightfiles import counts, fit_weights, read_weights
-from flawsort.errors import BackboneError, OptionError, first_line
-from flawsort.records import Floats
+from flawsort.backbones.weight_files import counts, fit_weights, read_weights
+from flawsort.core.errors import BackboneError, OptionError, first_line
+from flawsort.core.records import Floats
 
 if TYPE_CHECKING:
     import torch

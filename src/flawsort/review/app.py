@@ -23,11 +23,16 @@ from starlette.responses import (
 )
 
 from flawsort._version import __version__
-from flawsort.errors import FlawsortError, InputError, OptionError
+from flawsort.core.errors import FlawsortError, InputError, OptionError
+from flawsort.labels.store import Conflict
 from flawsort.review import pages
-from flawsort.review.answers import MOST_SIMILAR, describe_queue, similar_images, split_group
+from flawsort.review.access import Guard, check_token
 from flawsort.review.assigned import assigned_body, assigned_chart, assigned_list, assigned_thumb
-from flawsort.review.bodies import (
+from flawsort.review.download import export_zip
+from flawsort.review.library import Library, OpenRun, UnknownRun
+from flawsort.review.pictures import MEDIA_TYPES, What
+from flawsort.review.responses import MOST_SIMILAR, describe_queue, similar_images, split_group
+from flawsort.review.schemas import (
     LARGEST_WHOLE,
     AssignedBody,
     AssignedEntryBody,
@@ -42,11 +47,6 @@ from flawsort.review.bodies import (
     StateBody,
     VersionBody,
 )
-from flawsort.review.download import export_zip
-from flawsort.review.guard import Guard, check_token
-from flawsort.review.library import Library, OpenRun, UnknownRun
-from flawsort.review.pictures import MEDIA_TYPES, What
-from flawsort.review.store import Conflict
 
 if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig  # older ones have none, and take the setting

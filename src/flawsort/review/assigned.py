@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from flawsort.errors import FlawsortError, InputError, RunError
-from flawsort.keeping import ASSIGNED, Kept, kept_names, open_kept
-from flawsort.labelling import Labelling, current_groups
-from flawsort.review.bodies import AssignedBody, AssignedEntryBody, CountsBody, RiseBody
-from flawsort.runs import Run
-from flawsort.trends import chart_svg, counts, rises
+from flawsort.core.errors import FlawsortError, InputError, RunError
+from flawsort.labels.groups import Labelling, current_groups
+from flawsort.review.schemas import AssignedBody, AssignedEntryBody, CountsBody, RiseBody
+from flawsort.runs.assigned import ASSIGNED, Kept, kept_names, open_kept
+from flawsort.runs.folder import Run
+from flawsort.runs.trends import chart_svg, counts, rises
 
 UNSEEN = -1
 # Of 5,000 images each takes about 30 MB.

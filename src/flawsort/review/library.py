@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from flawsort.cache import default_cache_folder
-from flawsort.errors import FlawsortError, RunError
-from flawsort.exports import FORMATS
-from flawsort.files import shown
-from flawsort.review.answers import (
+from flawsort.backbones.cache import default_cache_folder
+from flawsort.core.errors import FlawsortError, RunError
+from flawsort.images.find import printable
+from flawsort.labels.edits import effective
+from flawsort.labels.store import EditStore, Session, State
+from flawsort.outputs.exports import FORMATS
+from flawsort.review.pictures import Pictures
+from flawsort.review.responses import (
     answered_rows,
     check_run,
     describe_run,
     describe_state,
     fingerprint,
 )
-from flawsort.review.edits import effective
-from flawsort.review.pictures import Pictures
-from flawsort.review.store import EditStore, Session, State
-from flawsort.runs import EDITS, MANIFEST, Run, read_manifest
+from flawsort.runs.folder import EDITS, MANIFEST, Run, read_manifest
 
 # A run of 20,000 images takes about 250 MB.
 MOST_OPEN = 4
@@ -178,7 +178,7 @@ class Library:
         try:
             return OpenRun(name, folder, self._cache)
         except FlawsortError as error:
-            self._listed[name] = stamp, Entry(name, reason=shown(str(error)))
+            self._listed[name] = stamp, Entry(name, reason=printable(str(error)))
             raise
 
     def _entry(self, name: str, folder: Path) -> Entry:
@@ -198,7 +198,7 @@ class Library:
                 read_manifest(folder)  # says so
         entries = self.entries()
         if not entries:
-            places = ", ".join(f"'{shown(folder)}'" for folder in self._given) or "no folder"
+            places = ", ".join(f"'{printable(folder)}'" for folder in self._given) or "no folder"
             raise RunError(
                 f"There is no run in {places}. Point at the folder given to -o of flawsort "
                 "cluster, or at one that holds such folders."
@@ -216,7 +216,7 @@ class Library:
                         self._folders[known[folder]] = folder
 
     def _new_name(self, folder: Path) -> str:
-        name = shown(folder.name) or "run"
+        name = printable(folder.name) or "run"
         names = (name if number == 1 else f"{name}-{number}" for number in range(1, 10**6))
         return next(name for name in names if name not in self._folders)
 
@@ -239,7 +239,7 @@ def _looked_at(name: str, folder: Path) -> Entry:
         n, mode = int(manifest["n_images"]), str(manifest["mode"])
         return Entry(name, n, int(manifest["clusters"]["n_clusters"]), mode)
     except RunError as error:
-        return Entry(name, reason=shown(str(error)))
+        return Entry(name, reason=printable(str(error)))
     except (KeyError, TypeError, ValueError) as error:
         return Entry(name, reason=f"The run is damaged: its manifest lacks or garbles {error}.")
 

@@ -12,8 +12,8 @@ from urllib.parse import quote
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from flawsort._version import __version__
-from flawsort.errors import InputError
-from flawsort.review.bodies import RunEntryBody
+from flawsort.core.errors import InputError
+from flawsort.review.schemas import RunEntryBody
 
 _MEDIA_TYPES = {
     "js": "text/javascript",

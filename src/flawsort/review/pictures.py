@@ -21,15 +21,15 @@ from typing import Literal, TypeAlias
 import numpy as np
 from PIL import Image
 
-from flawsort.errors import InputError
-from flawsort.files import digest_of
-from flawsort.heatmaps import HeatScale, colour_table
-from flawsort.images import View, thumbnail
-from flawsort.raster import upright_size
-from flawsort.records import RemoteFile
-from flawsort.remote import is_url
-from flawsort.runs import MASK, Run
-from flawsort.threads import n_threads
+from flawsort.core.errors import InputError
+from flawsort.core.records import RemoteFile
+from flawsort.core.remote import is_url
+from flawsort.core.threads import n_threads
+from flawsort.embeddings.heat import HeatScale, colour_table
+from flawsort.images.decode import upright_size
+from flawsort.images.find import digest_of
+from flawsort.images.view import View, thumbnail
+from flawsort.runs.folder import MASK, Run
 
 THUMBNAIL_SIDE = 192
 IMAGE_SIDE = 1600

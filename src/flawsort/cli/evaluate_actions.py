@@ -1,0 +1,169 @@
+"""What `flawsort evaluate` does: a run, and what people made of it, against true labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flawsort.cli import console
+from flawsort.clusters.ward import cut
+from flawsort.core.errors import InputError, OptionError
+from flawsort.core.records import Ints
+from flawsort.core.text import pluralise
+from flawsort.labels.store import Session
+from flawsort.outputs.report import render_report
+from flawsort.research.metrics import Agreement, agreement, purity_curve, several_kinds
+from flawsort.research.truth import EXCLUDED_LABELS, read_truth
+from flawsort.runs.convert import run_images
+from flawsort.runs.folder import EDITS, REPORT, Run, open_run, replace_files
+from flawsort.runs.tables import SEVERAL
+
+EVALUATION = "evaluation.json"
+
+
+def evaluate_run(folder: Path, truth: Path) -> dict[str, Any]:
+    """Compare a run with true labels, at its own k and at the true one, and keep the result."""
+    run = open_run(folder)
+    labels = read_truth(truth, run_images(run))
+    evaluation = evaluate(run, labels)
+    if (folder / EDITS).exists():
+        evaluation["reviewed"] = _reviewed(run, folder, labels)
+    texts = {
+        EVALUATION: json.dumps(evaluation, indent=2) + "\n",
+        REPORT: render_report(run, evaluation),
+    }
+    try:
+        replace_files(folder, texts)
+    except OSError as error:
+        raise OptionError(
+            f"Cannot write '{folder / EVALUATION}': {error.strerror or error}. The result is kept "
+            "in the run: copy it to where you may write, and evaluate the copy."
+        ) from error
+    return evaluation
+
+
+def show_evaluation(result: dict[str, Any]) -> None:
+    """Figures at the run's k and at the true one, and the confusion matrix."""
+    figures = ("nmi", "ari", "f1", "f1_micro", "purity")
+    oracle = result["at_true_k"]
+    console.print_table(
+        "",
+        ["", "groups", "NMI", "ARI", "F1", "F1 micro", "purity"],
+        [
+            ["as in the run", len(result["clusters"]), *(result[name] for name in figures)],
+            ["if cut into the true number", result["true_k"], *(oracle[name] for name in figures)],
+        ],
+    )
+    console.say()
+    columns = ["true kind", *(f"group {group}" for group in result["clusters"])]
+    rows = [
+        [label, *counts]
+        for label, counts in zip(result["classes"], result["confusion"], strict=True)
+    ]
+    console.print_table("", columns, rows)
+    console.say()
+    if result.get("several_kinds"):
+        several = result["several_kinds"]
+        console.say(
+            f"Images of several kinds: {several['n_images']}. {several['recall']:.0%} of their "
+            f"kinds are among those found ({several['recall_of_label']:.0%} by the group alone), "
+            f"and {several['precision']:.0%} of those found are right."
+        )
+    if result.get("reviewed"):
+        _show_reviewed(result["reviewed"])
+    left_out = f"; left out: {', '.join(result['excluded'])}" if result["excluded"] else ""
+    console.say(f"{result['n_evaluated']} of {len(result['truth'])} images evaluated{left_out}.")
+
+
+def _show_reviewed(reviewed: dict[str, Any]) -> None:
+    tree = reviewed["labels_of_the_tree"]
+    as_pure = f"; the tree alone needs {pluralise(tree, 'group')} for that" if tree else ""
+    console.say(
+        f"As reviewed: purity {reviewed['purity']:.3f}, NMI {reviewed['nmi']:.3f} for "
+        f"{pluralise(reviewed['labels_spent'], 'label')} spent{as_pure}. "
+        f"{pluralise(reviewed['n_confirmed'], 'image')} "
+        f"{'is' if reviewed['n_confirmed'] == 1 else 'are'} confirmed."
+    )
+
+
+def evaluate(run: Run, truth: Sequence[str | None]) -> dict[str, Any]:
+    """A run against true labels. `combined` and the like are left out, as in the paper; images of
+    several named kinds are asked whether those are among the kinds found."""
+    several = [i for i, label in enumerate(truth) if label is not None and SEVERAL in label]
+    rows = _single(truth)
+    if not rows:
+        raise InputError("None of the run's images has a true label.")
+    labels = [str(truth[i]) for i in rows]
+    true_k = len(set(labels))
+    found = _agree(labels, np.array(run.table["cluster"])[rows])
+    return {
+        **found,
+        "several_kinds": _several(run, truth, several, found) if several else None,
+        "n_evaluated": len(rows),
+        "excluded": sorted({label for label in truth if label in EXCLUDED_LABELS and label}),
+        "true_k": true_k,
+        "at_true_k": _agree(labels, cut(run.linkage, true_k)[rows]),
+        "truth": list(truth),
+    }
+
+
+def _reviewed(run: Run, folder: Path, truth: Sequence[str | None]) -> dict[str, Any]:
+    """The groups as people left them against true labels: the labels that it took, the purity that
+    they bought, and how many groups of the tree, a label each, would have been as pure."""
+    with Session(folder, run) as session:
+        labelling, spent = session.labelling, session.labels_spent
+    rows = _single(truth)
+    found = _agree([str(truth[i]) for i in rows], labelling.labels[rows])
+    kept = [label if row in set(rows) else None for row, label in enumerate(truth)]
+    curve = purity_curve(kept, run.linkage)
+    enough = np.flatnonzero(curve >= found["purity"] - 1e-12)
+    return {
+        **found,
+        "labels_spent": spent,
+        "labels_of_the_tree": int(enough[0]) + 1 if len(enough) else None,
+        "n_confirmed": int(labelling.confirmed.sum()),
+    }
+
+
+def _several(
+    run: Run,
+    truth: Sequence[str | None],
+    rows: list[int],
+    found: dict[str, Any],
+) -> dict[str, Any]:
+    """Images of several kinds; found: the agreement of the others, which says what a group is."""
+    best = np.argmax(found["confusion"], axis=0)
+    class_of = {
+        group: found["classes"][row] for group, row in zip(found["clusters"], best, strict=True)
+    }
+    wanted = [{kind.strip() for kind in str(truth[i]).split(SEVERAL)} for i in rows]
+    kinds = [[int(group) for group in run.table["kinds"][i].split(SEVERAL)] for i in rows]
+    return asdict(several_kinds(wanted, kinds, class_of))
+
+
+def _single(truth: Sequence[str | None]) -> list[int]:
+    """The rows of images with one true kind."""
+    return [
+        i
+        for i, label in enumerate(truth)
+        if label is not None and label not in EXCLUDED_LABELS and SEVERAL not in label
+    ]
+
+
+def _agree(labels: list[str], groups: Ints) -> dict[str, Any]:
+    result: Agreement = agreement(labels, groups)
+    return {
+        "nmi": result.nmi,
+        "ari": result.ari,
+        "f1": result.f1,
+        "f1_micro": result.f1_micro,
+        "purity": result.purity,
+        "classes": list(result.classes),
+        "clusters": list(result.clusters),
+        "confusion": result.confusion.tolist(),
+    }

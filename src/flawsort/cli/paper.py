@@ -1,0 +1,220 @@
+"""The command `flawsort paper`: arguments to calls. Heavy imports happen inside."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flawsort.cli import console
+from flawsort.cli.options import Json, Quiet, any_number, whole_number
+from flawsort.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from flawsort.research.paper.deep_rows import Training
+    from flawsort.research.paper.run import Outcome
+    from flawsort.research.paper.tables import Options
+
+
+def paper(
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data",
+            metavar="FOLDER",
+            help="A folder of MVTec AD or of magnetic tiles; may be repeated.",
+        ),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table", "-t", metavar="NAME", help="A name from --list, or all; may be repeated."
+        ),
+    ] = None,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="Show every table and figure and what it needs.")
+    ] = False,
+    backbone: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A network or ONNX file, wide_resnet50 if not said; may be repeated.",
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The network's weights, .safetensors or .pth."),
+    ] = None,
+    image_size: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number("--image-size"),
+            metavar="PIXELS",
+            help="Side of the backbone's input, a multiple of its step.",
+        ),
+    ] = None,
+    resample: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW", help="How images are resized: bilinear, or bicubic as timm does."
+        ),
+    ] = "bilinear",
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE", help="Where a network runs: cpu or cuda; cuda where there is one."
+        ),
+    ] = None,
+    temperature: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="In standard deviations of the scores, else 0.3; best is an oracle.",
+        ),
+    ] = None,
+    tau: Annotated[
+        float | None,
+        typer.Option(
+            parser=any_number("--tau"),
+            metavar="NUMBER",
+            help="The paper's absolute tau instead of a temperature.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number("--seeds"),
+            metavar="N",
+            help="Random subsets of the tables that have them.",
+        ),
+    ] = 100,
+    exact: Annotated[
+        bool | None,
+        typer.Option("--exact/--approximate", help="Search among normals; by size if not said."),
+    ] = None,
+    split_seed: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number("--split-seed"),
+            metavar="N",
+            help="Draws the normals of the tiles where no list names them.",
+        ),
+    ] = 0,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SET", help="Only this set, such as bottle or mtd; repeatable."),
+    ] = None,
+    deep: Annotated[
+        bool | None,
+        typer.Option(
+            "--deep/--no-deep", help="Train deep clustering too; if not said, where there is a GPU."
+        ),
+    ] = None,
+    deep_weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="ResNet-50's ImageNet weights for it, else a download."),
+    ] = None,
+    deep_seeds: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number("--deep-seeds"),
+            metavar="N",
+            help="How often each network is trained.",
+        ),
+    ] = 3,
+    deep_epochs: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number("--deep-epochs"),
+            metavar="N",
+            help="Of each network, if not its own number.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Folder for results and what is kept for them."
+        ),
+    ] = Path("paper-results"),
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run the experiments of the paper and print its tables beside its own numbers."""
+    from flawsort.images.view import View
+    from flawsort.research.paper.run import DEFAULT_NETWORK, Setting, listing, run_paper
+
+    if show_list:
+        _show_listing(listing(), as_json)
+        return
+    if not data or not table:
+        raise OptionError("--data and --table must be given. See flawsort paper --list.")
+    setting = Setting(
+        data=tuple(data),
+        output=output,
+        backbones=tuple(backbone or (DEFAULT_NETWORK,)),
+        weights=weights,
+        image_size=image_size,
+        view=View(resample=resample),  # type: ignore[arg-type]  # checked by View
+        device=device,
+        exact=exact,
+        split_seed=split_seed,
+        only=tuple(only or ()),
+        deep=deep,
+        training=_training(deep_weights, deep_seeds, deep_epochs),
+        options=_options(temperature, tau, seeds),
+    )
+    with console.showing_progress(quiet) as progress:
+        done = None if as_json else _show
+        outcomes = run_paper(table, setting, done=done, progress=progress)
+    if as_json:
+        console.print_json([outcome.summary() for outcome in outcomes])
+        return
+    console.say(f"Written to {output}: " + ", ".join(outcome.name for outcome in outcomes) + ".")
+
+
+def _show(outcome: Outcome) -> None:
+    sys.stdout.write(outcome.text + "\n")
+    sys.stdout.flush()
+
+
+def _options(temperature: str | None, tau: float | None, seeds: int) -> Options:
+    from flawsort.research.paper.methods import TEMPERATURE, Focus
+    from flawsort.research.paper.tables import Options
+
+    if seeds < 2:
+        raise OptionError(f"--seeds must be at least 2. Got {seeds}.")
+    if tau is not None and temperature is not None:
+        raise OptionError(f"Give --tau or --temperature, not both. Got {tau} and {temperature}.")
+    if temperature == "best":
+        return Options(best=True, n_seeds=seeds)
+    name, given = ("--temperature", temperature) if tau is None else ("--tau", str(tau))
+    try:
+        value = TEMPERATURE if given is None else float(given)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise OptionError(f"{name} must be a number greater than 0. Got {given}.")
+    focus = Focus(temperature=value) if tau is None else Focus(temperature=None, tau=value)
+    return Options(focus=focus, n_seeds=seeds)
+
+
+def _training(weights: Path | None, seeds: int, epochs: int | None) -> Training:
+    from flawsort.research.paper.deep_rows import Training
+
+    for name, value in (("--deep-seeds", seeds), ("--deep-epochs", epochs)):
+        if value is not None and value < 1:
+            raise OptionError(f"{name} must be at least 1. Got {value}.")
+    if weights is not None and not weights.is_file():
+        raise OptionError(f"--deep-weights must be a file of weights. Got '{weights}'.")
+    return Training(n_seeds=seeds, n_epochs=epochs, weights=weights)
+
+
+def _show_listing(rows: list[tuple[str, str, str, str]], as_json: bool) -> None:
+    columns = ("name", "what", "in the paper", "needs")
+    if as_json:
+        console.print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        console.print_table("", columns, rows)

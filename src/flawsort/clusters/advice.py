@@ -1,0 +1,141 @@
+"""Advice on the number of groups, from the linkage and from stability under resampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.clusters.ward import cut, ward_linkage
+from flawsort.core.records import Floats
+from flawsort.core.threads import in_threads
+
+MAX_ADVISED = 20
+RESAMPLES = 20
+RESAMPLE_SHARE = 0.8
+RESAMPLE_LIMIT = 1000
+# Chosen on the dev sets, where the advised k was off by 1.4 on average over subsets and cost .016
+# NMI against the true k (docs/experiments.md). Gaps count in proportion to k up to 8, the largest
+# number of kinds that is common; cuts at 40% of the best score are plausible, at 60% they stand
+# out; below a stability of 0.5 another sample of the images would be grouped differently.
+GAP_BONUS_LIMIT = 8
+PLAUSIBLE = 0.4
+OUTSTANDING = 0.6
+MIN_STABILITY = 0.5
+# Only in the words: below it the groups of subsets are not simply the same; and of fewer images
+# nothing can be told, whatever their tree looks like.
+SAME_GROUPS = 0.8
+FEW_IMAGES = 6
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The evidence for one k.
+
+    stability: mean agreement (ARI) of the cut with cuts of resampled images, at most 1.
+    gap: how much of the height of the merge that the cut avoids lies above the last one it made.
+    score: both together, what the advice goes by.
+    """
+
+    k: int
+    stability: float
+    gap: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A number of groups, the range that is nearly as good, and the evidence."""
+
+    k: int
+    low: int
+    high: int
+    ambiguous: bool
+    reason: str
+    candidates: tuple[Candidate, ...]
+
+
+def stability(
+    embeddings: Floats, merges: Floats, ks: NDArray[np.int64], random_state: int
+) -> NDArray[np.float64]:
+    """(len(ks),): how well cuts of random subsets agree with the cut of the whole."""
+    from sklearn.metrics import adjusted_rand_score
+
+    n = len(embeddings)
+    size = min(max(int(RESAMPLE_SHARE * n), 2), RESAMPLE_LIMIT)
+    rng = np.random.default_rng(random_state)
+    subsets = [np.sort(rng.permutation(n)[:size]) for _ in range(RESAMPLES)]
+    whole = {int(k): cut(merges, int(k)) for k in ks}
+
+    def agree(rows: NDArray[np.int64]) -> list[float]:
+        part = ward_linkage(np.asarray(embeddings)[rows])
+        return [
+            float(adjusted_rand_score(whole[int(k)][rows], cut(part, min(int(k), size))))
+            for k in ks
+        ]
+
+    means: NDArray[np.float64] = np.mean(list(in_threads(agree, subsets)), axis=0)
+    return means
+
+
+def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advice:
+    """Which number of groups the images themselves suggest.
+
+    A cut is convincing when the next merge would be much more costly than the last (gap), and
+    when a random part of the images would have been cut alike (stability). Gaps shrink as groups
+    get small, so they count in proportion to k, up to GAP_BONUS_LIMIT groups. Advised is the cut
+    in the middle of all plausible ones, by ratio: half as many groups are as far off as twice as
+    many. The range spans those that stand out, and the advised one.
+    """
+    n = len(embeddings)
+    ks = np.arange(2, min(MAX_ADVISED, n - 1) + 1)
+    if not len(ks):
+        return Advice(n, n, n, True, _too_few(n), ())
+    heights = np.asarray(merges)[:, 2]
+    avoided, made = heights[n - ks], heights[n - ks - 1]
+    gaps = (avoided - made) / np.maximum(avoided, 1e-12)
+    stable = stability(embeddings, merges, ks, random_state)
+    scores = gaps * np.minimum(ks, GAP_BONUS_LIMIT) * np.maximum(stable, 0)
+    alike = not scores.max() > 0  # nothing tells the images apart: the fewest groups then
+    k = int(ks[0]) if alike else _middle(ks[scores >= PLAUSIBLE * scores.max()], scores)
+    standing = sorted({k, *ks[scores >= OUTSTANDING * scores.max()].tolist()})
+    low, high = standing[0], standing[-1]
+    few = n < FEW_IMAGES
+    ambiguous = alike or few or high > 2 * low or float(stable[k - 2]) < MIN_STABILITY
+    candidates = tuple(
+        Candidate(int(ks[i]), float(stable[i]), float(gaps[i]), float(scores[i]))
+        for i in range(len(ks))
+    )
+    reason = "No number of groups stands out from the others."
+    if not alike:
+        reason = _too_few(n) if few else _reason(k, float(stable[k - 2]), standing)
+    return Advice(k, low, high, ambiguous, reason, candidates)
+
+
+def _middle(plausible: NDArray[np.int64], scores: NDArray[np.float64]) -> int:
+    """The plausible number in the middle of their range by ratio; of two the better."""
+    aside = np.abs(2 * np.log(plausible) - np.log(plausible[0]) - np.log(plausible[-1]))
+    middle = plausible[aside <= aside.min() + 1e-9]
+    return int(middle[scores[middle - 2].argmax()])
+
+
+def _too_few(n: int) -> str:
+    return f"{n} {'image is' if n == 1 else 'images are'} too few to tell."
+
+
+def _reason(k: int, stable: float, standing: list[int]) -> str:
+    subsets = "grouping random subsets of the images gives"
+    if stable < MIN_STABILITY:
+        return f"{subsets.capitalize()} other groups (agreement {stable:.2f})."
+    same = "the same groups" if stable >= SAME_GROUPS else "much the same groups"
+    if len(standing) == 1:
+        # Fewer than two are one: nothing is told apart there.
+        fewer = ", and with fewer groups clearly different images would be joined" if k > 2 else ""
+        return f"{subsets.capitalize()} {same} (agreement {stable:.2f}){fewer}."
+    cuts = ", ".join(str(other) for other in standing[:-1]) + f" and {standing[-1]}"
+    which = "both" if len(standing) == 2 else "all"
+    return (
+        f"{cuts} groups are {which} plausible; with {k}, {subsets} {same}, with an agreement of "
+        f"{stable:.2f}."
+    )

@@ -1,0 +1,88 @@
+"""All kinds that an image shows: that of its group, and those that its regions are like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.clusters.assign import Groups
+from flawsort.core.records import Floats, Ints
+from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, NORMAL_GROUP_SHARE
+from flawsort.embeddings.regions import Outlines, regions_of_images
+
+# In a group of flaws at least this share of the images has a region.
+STANDING_OUT_SHARE = 0.5
+
+Kinds = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Regions:
+    """The regions of a set of images, and the group that each is like.
+
+    outlines: where they are, in the rows of the images. embeddings: (n, dim). labels: (n,), the
+    group, or -1 where the region is like no image of any. nearest: (n,), the nearest group in any
+    case. confidence: (n,), as of an Assignment.
+    """
+
+    outlines: Outlines
+    embeddings: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    nearest: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def sort_regions(
+    outlines: Outlines, embeddings: NDArray[np.float32], groups: Groups, rows: Ints
+) -> Regions:
+    """Regions into the groups. rows: (n_images,), the content that each image has, which the
+    outlines are of."""
+    found = groups.assign(embeddings)
+    chosen, images = regions_of_images(outlines, rows)
+    return Regions(
+        outlines.take(chosen, images),
+        embeddings[chosen],
+        found.labels[chosen],
+        found.nearest[chosen],
+        found.confidence[chosen],
+    )
+
+
+def kinds_of_images(
+    labels: Ints, images: Ints, region_labels: Ints, plain_groups: frozenset[int]
+) -> Kinds:
+    """For each image its own group, then the others that regions of it are like, the hottest region
+    first; but not plain ones, since a region that stands out is not.
+
+    labels: (n_images,). images, region_labels: (n_regions,), the image of each region and its
+    group or -1.
+    """
+    kinds: list[list[int]] = [[label] for label in labels.tolist()]
+    for image, label in zip(images.tolist(), region_labels.tolist(), strict=True):
+        if label >= 0 and label not in plain_groups and label not in kinds[image]:
+            kinds[image].append(label)
+    return tuple(map(tuple, kinds))
+
+
+def find_plain_groups(
+    heat: Floats | None, labels: Sequence[int] | Ints, images: Ints
+) -> frozenset[int]:
+    """The groups nearly all of whose images look normal, and those in most of whose images nothing
+    stands out. heat: (n_images,), as `image_heat` gives it; None where nothing says what is normal.
+    images: (n_regions,), the image of each region."""
+    of = np.asarray(labels)
+    stands_out = np.zeros(len(of), bool)
+    stands_out[images] = True
+    plain = []
+    for group in np.unique(of):
+        own = of == group
+        cold = heat is not None and (heat[own] < LOOKS_NORMAL_BELOW).mean() >= NORMAL_GROUP_SHARE
+        if cold or stands_out[own].mean() < STANDING_OUT_SHARE:
+            plain.append(int(group))
+    return frozenset(plain)

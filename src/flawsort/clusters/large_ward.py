@@ -1,0 +1,300 @@
+"""Ward's tree of any number of images: as SciPy builds it, or the same without all distances.
+
+SciPy needs the distance of every pair: 40 GB for 100,000 images. Ward's linkage is reducible: a
+merge brings no two groups nearer to each other. So groups that are each other's nearest can be
+merged at once, wherever they are, and the tree is the one that merging the nearest pair of all
+again and again gives (Murtagh 1983; Müllner 2011, arXiv:1109.2378). All that is kept
+is a centre and a size for each group; distances are products of centres, block by block. Its time
+still grows with the square of their number, so that very large sets are cut into micro-clusters
+first, and the tree is built of those, with a tree inside each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.clusters.ward import ward_linkage
+from flawsort.core.records import Bools, Floats, Ints, Progress
+from flawsort.core.threads import in_threads, single_threaded_blas
+
+# SciPy's distances and its copy of them are 200 MB then.
+LARGEST_PLAIN = 5000
+# The exact tree of 100,000 images takes minutes, and a million would take hours.
+LARGEST_EXACT = 150_000
+MICRO_CLUSTERS = 10_000
+# Micro-clusters are found on so many images each, in so many rounds of k-means.
+SAMPLE_OF_A_MICRO_CLUSTER = 20
+MICRO_ROUNDS = 4
+# Costs worked out at once by a thread; they stay in its cache.
+ROWS, COLUMNS = 256, 1024
+
+
+def tree(embeddings: Floats, *, progress: Progress | None = None) -> NDArray[np.float64]:
+    """(n - 1, 4): the merges of Ward's method in SciPy's convention. embeddings: (n, dim).
+
+    Up to LARGEST_PLAIN images `ward_linkage`; beyond, the same tree but for rounding and for the
+    order of equal distances. Time grows with n^2, memory with n. Beyond LARGEST_EXACT it is Ward's
+    tree of MICRO_CLUSTERS groups and, below it, that of the images of each.
+    """
+    n = len(embeddings)
+    if n <= LARGEST_PLAIN:
+        return ward_linkage(embeddings)
+    # Copies first: they are all equally near, and would be merged one pair at a time.
+    _, first, inverse, copies = np.unique(
+        embeddings, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    if len(first) > LARGEST_EXACT:
+        return _two_levels(np.asarray(embeddings, np.float32), progress)
+    merges, tops = _join_copies(inverse.reshape(n))
+    upper = weighted_ward(np.asarray(embeddings)[first], copies, progress=progress)
+    children = upper[:, :2].astype(np.int64)
+    # A node of the tree of distinct points comes after all leaves and the merges of copies.
+    nodes = np.concatenate([tops, n + len(merges) + np.arange(len(upper))])
+    upper[:, :2] = np.sort(nodes[children], axis=1)
+    return np.concatenate([merges, upper])
+
+
+def weighted_ward(
+    points: Floats, sizes: Ints, *, progress: Progress | None = None
+) -> NDArray[np.float64]:
+    """(m - 1, 4): Ward's merges of groups that have points already, in SciPy's convention.
+
+    points: (m, dim), the groups' centres, no two alike. sizes: (m,), how many points each has;
+    the last column counts those. Heights are sqrt(2 x the increase of the sum of squares), which
+    is the distance of two single points.
+    """
+    m = len(points)
+    centres = np.array(points, np.float64)
+    centres -= centres.mean(axis=0)
+    # A power of two changes no digit, and keeps squares in single precision finite.
+    scale = 2.0 ** np.frexp(np.abs(centres).max(initial=0.0))[1]
+    groups = _Groups.of(centres / scale, sizes)
+    made: list[NDArray[np.float64]] = []
+    node = m
+    # One thread a product: the same blocks, so the same digits, on any number of cores.
+    with single_threaded_blas():
+        while len(groups.sizes) > 1:
+            groups.find_nearest()
+            made.append(groups.merge_reciprocal(node))
+            node += len(made[-1])
+            if progress:
+                progress("linking", node - m, m - 1)
+    merges = np.concatenate(made) if made else np.empty((0, 4))
+    merges[:, 2] *= scale
+    return _by_height(merges)
+
+
+@dataclass
+class _Groups:
+    """The groups that are left, a row each.
+
+    centres: (m, dim). squares: (m,), their squared lengths. sizes: (m,). nodes: (m,), numbers in
+    the tree. heights: (m,), of the last merge. nearest: (m,), the row of the group that is the
+    cheapest to merge with. costs: (m,), what that adds to the sum of squares. stale: (m,), where
+    nearest and costs are not known any more.
+    """
+
+    centres: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    sizes: NDArray[np.float64]
+    nodes: NDArray[np.int64]
+    heights: NDArray[np.float64]
+    nearest: NDArray[np.int64]
+    costs: NDArray[np.float64]
+    stale: Bools
+
+    @classmethod
+    def of(cls, centres: NDArray[np.float64], sizes: Ints) -> _Groups:
+        m = len(centres)
+        return cls(
+            centres,
+            (centres**2).sum(axis=1),
+            np.asarray(sizes, np.float64),
+            np.arange(m),
+            np.zeros(m),
+            np.zeros(m, np.int64),
+            np.zeros(m),
+            np.ones(m, np.bool_),
+        )
+
+    def find_nearest(self) -> None:
+        """Search again for those whose nearest is not known: fast, and twice where in doubt."""
+        rows = np.flatnonzero(self.stale)
+        costs, nearest, second = self._search(rows, np.float32)
+        # Rounding grows with the squares that the small difference is taken of.
+        squares = self.squares[rows] + self.squares[nearest]
+        shares = 1 / self.sizes[rows] + 1 / self.sizes[nearest]
+        doubt = 4 * np.sqrt(self.centres.shape[1]) * np.finfo(np.float32).eps * squares / shares
+        unsure = second - costs <= doubt
+        if unsure.any():
+            costs[unsure], nearest[unsure], _ = self._search(rows[unsure], np.float64)
+        self.costs[rows], self.nearest[rows] = costs, nearest
+
+    def merge_reciprocal(self, node: int) -> NDArray[np.float64]:
+        """(merged, 4): merge all pairs that are each other's nearest; node: the first new one."""
+        rows = np.arange(len(self.sizes))
+        first = np.flatnonzero((self.nearest[self.nearest] == rows) & (rows < self.nearest))
+        if not len(first):  # a ring of equal distances; the cheapest merge of all is right always
+            first = np.array([self.costs.argmin()])
+        second = self.nearest[first]
+        sizes = self.sizes[first] + self.sizes[second]
+        share = self.sizes[second] / sizes
+        step = self.centres[second] - self.centres[first]
+        cost = self.sizes[first] * share * (step**2).sum(axis=1)
+        # Rounding must not put a merge below those it stands on.
+        below = np.maximum(self.heights[first], self.heights[second])
+        heights = np.maximum(np.sqrt(2 * cost), below)
+        made = np.stack([self.nodes[first], self.nodes[second], heights, sizes], axis=1)
+        self.centres[first] += share[:, None] * step
+        self.squares[first] = (self.centres[first] ** 2).sum(axis=1)
+        self.sizes[first], self.heights[first] = sizes, heights
+        self.nodes[first] = node + np.arange(len(first))
+        self._drop(first, second)
+        return made
+
+    def _drop(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> None:
+        """Forget the rows that were merged into others, and what was nearest to either."""
+        changed = np.zeros(len(self.sizes), np.bool_)
+        changed[first] = changed[second] = True
+        # The others keep their nearest: no merge has come nearer to them.
+        self.stale = changed | changed[self.nearest]
+        kept = np.ones(len(self.sizes), np.bool_)
+        kept[second] = False
+        self.nearest = (np.cumsum(kept) - 1)[self.nearest]
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name)[kept])
+
+    def _search(
+        self, rows: NDArray[np.int64], dtype: type[np.floating[Any]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+        """For each row the least cost of a merge, with which group, and the second least cost.
+
+        The cost is |a - b|^2 / (1 / size of a + 1 / size of b).
+        """
+        centres, squares = self.centres.astype(dtype), self.squares.astype(dtype)
+        shares = (1 / self.sizes).astype(dtype)
+
+        def search(start: int) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any]]:
+            own = rows[start : start + ROWS]
+            here = np.arange(len(own))
+            best, second = np.full((2, len(own)), np.inf, dtype)
+            nearest = np.zeros(len(own), np.int64)
+            left = -2 * centres[own]
+            for column in range(0, len(centres), COLUMNS):
+                others = slice(column, column + COLUMNS)
+                costs = left @ centres[others].T
+                costs += squares[others]
+                costs += squares[own][:, None]
+                costs /= shares[own][:, None] + shares[others]
+                inside = (own >= column) & (own < column + COLUMNS)
+                costs[here[inside], own[inside] - column] = np.inf
+                at = costs.argmin(axis=1)
+                least = costs[here, at]
+                costs[here, at] = np.inf
+                second = np.minimum(np.maximum(best, least), np.minimum(second, costs.min(axis=1)))
+                nearest = np.where(least < best, at + column, nearest)
+                best = np.minimum(best, least)
+            return best, nearest, second
+
+        found = list(in_threads(search, range(0, len(rows), ROWS)))
+        best, nearest, second = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return best.astype(np.float64), nearest, second.astype(np.float64)
+
+
+def _join_copies(
+    inverse: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Merges at height 0 of images with the same number, and (m,) the node of each number.
+
+    inverse: (n,), the number of each image's content, of m.
+    """
+    n = len(inverse)
+    order = np.argsort(inverse, kind="stable")
+    numbers = inverse[order]
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    copies = np.ones(n, np.bool_)
+    copies[starts] = False
+    # After each image the node that holds it and the copies before it.
+    nodes = np.where(copies, n - 1 + np.cumsum(copies), order)
+    at = np.flatnonzero(copies)
+    count = at - starts[numbers[at]] + 1
+    merges = np.stack([nodes[at - 1], order[at], np.zeros(len(at)), count], axis=1)
+    merges[:, :2].sort(axis=1)
+    return merges, nodes[np.append(starts[1:], n) - 1]
+
+
+def _two_levels(values: NDArray[np.float32], progress: Progress | None) -> NDArray[np.float64]:
+    """All merges inside micro-clusters, from low to high, then those of the micro-clusters."""
+    n = len(values)
+    labels = _micro_clusters(values)
+    order = np.argsort(labels, kind="stable")
+    bounds = np.flatnonzero(np.diff(labels[order], prepend=-1, append=labels.max() + 1))
+    inner: list[NDArray[np.float64]] = []
+    tops, node = np.empty(len(bounds) - 1, np.int64), n
+    centres = np.empty((len(tops), values.shape[1]))
+    for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
+        rows = order[start:stop]
+        centres[number] = values[rows].mean(axis=0, dtype=np.float64)
+        merges = tree(values[rows]) if len(rows) > 1 else np.empty((0, 4))
+        nodes = np.concatenate([rows, node + np.arange(len(merges))])
+        merges[:, :2] = nodes[merges[:, :2].astype(np.int64)]
+        inner.append(merges)
+        tops[number] = nodes[-1]
+        node += len(merges)
+    lower, number_of = _sorted_by_height(np.concatenate(inner), n)
+    upper = weighted_ward(centres, np.diff(bounds), progress=progress)
+    nodes = np.concatenate([number_of[tops], node + np.arange(len(upper))])
+    upper[:, :2] = np.sort(nodes[upper[:, :2].astype(np.int64)], axis=1)
+    # Heights never fall: the lowest merges of micro-clusters may stand below those inside one.
+    upper[:, 2] = np.maximum(upper[:, 2], lower[:, 2].max(initial=0.0))
+    return np.concatenate([lower, upper])
+
+
+def _micro_clusters(values: NDArray[np.float32]) -> NDArray[np.int64]:
+    """(n,): which of about MICRO_CLUSTERS small groups each image is in, by k-means on a sample."""
+    rng = np.random.default_rng(0)
+    n_sample = min(len(values), SAMPLE_OF_A_MICRO_CLUSTER * MICRO_CLUSTERS)
+    sample = values[np.sort(rng.permutation(len(values))[:n_sample])]
+    centres = sample[np.sort(rng.permutation(n_sample)[:MICRO_CLUSTERS])]
+    for _ in range(MICRO_ROUNDS):
+        nearest = _nearest_centre(sample, centres)
+        order = np.argsort(nearest, kind="stable")
+        _, first = np.unique(nearest[order], return_index=True)
+        sums = np.add.reduceat(sample[order].astype(np.float64), first, axis=0)
+        sizes = np.diff(np.append(first, n_sample))
+        centres = (sums / sizes[:, None]).astype(np.float32)
+    return np.unique(_nearest_centre(values, centres), return_inverse=True)[1].reshape(-1)
+
+
+def _nearest_centre(values: NDArray[np.float32], centres: NDArray[np.float32]) -> NDArray[np.int64]:
+    squares = (centres**2).sum(axis=1)
+
+    def nearest(start: int) -> NDArray[np.int64]:
+        far = squares - 2 * values[start : start + ROWS] @ centres.T
+        at: NDArray[np.int64] = far.argmin(axis=1)
+        return at
+
+    with single_threaded_blas():
+        return np.concatenate(list(in_threads(nearest, range(0, len(values), ROWS))))
+
+
+def _by_height(merges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same tree with its merges from low to high, and its nodes numbered so."""
+    return _sorted_by_height(merges, len(merges) + 1)[0]
+
+
+def _sorted_by_height(
+    merges: NDArray[np.float64], n_leaves: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Merges from low to high, of a tree or of several, and the new number of each node."""
+    order = np.argsort(merges[:, 2], kind="stable")  # of equal ones the lower in the tree first
+    number = np.arange(n_leaves + len(merges))
+    number[n_leaves + order] = n_leaves + np.arange(len(merges))
+    ordered = merges[order]
+    ordered[:, :2] = np.sort(number[ordered[:, :2].astype(np.int64)], axis=1)
+    return ordered, number

@@ -1,0 +1,95 @@
+"""Embeddings to groups: Ward's linkage, and cuts of it at any k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.errors import OptionError
+from flawsort.core.records import Floats, Ints
+
+
+def ward_linkage(embeddings: Floats) -> NDArray[np.float64]:
+    """(n - 1, 4): the merges of Ward's method in SciPy's convention. embeddings: (n, dim)."""
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import pdist
+
+    # From distances: SciPy takes square embeddings of zeros for a matrix of them, and warns.
+    merges: NDArray[np.float64] = linkage(pdist(np.asarray(embeddings, np.float64)), method="ward")
+    return merges
+
+
+def cut(merges: Floats, n_clusters: int) -> NDArray[np.int64]:
+    """(n,) labels of the `n_clusters` groups left when the last merges are undone.
+
+    Groups are numbered by size, the largest 0; of equal ones the one with the first image first.
+    """
+    n = len(merges) + 1
+    if not 1 <= n_clusters <= n:
+        raise OptionError(
+            f"n_clusters must be between 1 and {n} (the number of images). Got {n_clusters}."
+        )
+    parent = np.arange(2 * n - 1)
+    made = n - n_clusters
+    parent[merges[:made, :2].astype(int)] = n + np.arange(made)[:, None]
+    while not np.array_equal(higher := parent[parent], parent):  # twice as far up each time
+        parent = higher
+    return number_by_size(parent[:n])
+
+
+def number_by_size(labels: Ints) -> NDArray[np.int64]:
+    """The same groups, numbered by size, of equal ones by their first image."""
+    _, first, inverse, counts = np.unique(
+        labels, return_index=True, return_inverse=True, return_counts=True
+    )
+    ranks = np.empty(len(counts), np.int64)
+    ranks[np.lexsort((first, -counts))] = np.arange(len(counts))
+    return ranks[inverse]
+
+
+def reorder_leaves(merges: Floats, order: Ints) -> NDArray[np.float64]:
+    """The linkage of the same points in another order: leaf i becomes leaf order[i]."""
+    moved = np.array(merges, np.float64)
+    n = len(order)
+    children = moved[:, :2].astype(int)
+    leaves = children < n
+    children[leaves] = np.asarray(order)[children[leaves]]
+    moved[:, :2] = np.sort(children, axis=1)
+    return moved
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where images lie among the groups. All arrays are (n,).
+
+    distance: to the centre of the image's group. runner_up: the group with the nearest other
+    centre (-1 where there is only one). runner_up_distance: to that centre.
+    """
+
+    distance: NDArray[np.float64]
+    runner_up: NDArray[np.int64]
+    runner_up_distance: NDArray[np.float64]
+
+
+def centres(embeddings: Floats, labels: Ints) -> NDArray[np.float64]:
+    """(n_clusters, dim): the mean embedding of each group; labels count from 0."""
+    sums = np.zeros((int(labels.max()) + 1, embeddings.shape[1]))
+    np.add.at(sums, labels, np.asarray(embeddings, np.float64))
+    return sums / np.bincount(labels)[:, None]
+
+
+def place(embeddings: Floats, labels: Ints, middles: Floats) -> Placement:
+    """How far each image is from its own group's centre and from the next one's."""
+    from scipy.spatial.distance import cdist
+
+    distances = cdist(np.asarray(embeddings, np.float64), middles)
+    rows = np.arange(len(labels))
+    own = distances[rows, labels]
+    if len(middles) == 1:
+        nobody = np.full(len(labels), -1)
+        return Placement(own, nobody, np.full(len(labels), np.inf))
+    distances[rows, labels] = np.inf
+    other = distances.argmin(axis=1)
+    return Placement(own, other, distances[rows, other])

@@ -1,0 +1,163 @@
+"""The values that travel between stages: frozen, their shapes checked on construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.errors import InputError
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
+Ints: TypeAlias = NDArray[np.integer[Any]]
+Bools: TypeAlias = NDArray[np.bool_]
+# Called with the name of a stage, how much of it is done, and how much there is.
+Progress: TypeAlias = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file in an object store, or wherever else fsspec reads: s3://bucket/parts/7.png."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        return Path(self.name).suffix
+
+    def absolute(self) -> RemoteFile:
+        """As of a path: what it is wherever one stands."""
+        return self
+
+    def read_bytes(self) -> bytes:
+        """All of it. Whatever the store raises comes as an OSError."""
+        from flawsort.core.remote import read_bytes  # which stands on this module
+
+        return read_bytes(self.url)
+
+    def open(self) -> BinaryIO:
+        """For reading little of it: only the ranges that are looked at are fetched."""
+        from flawsort.core.remote import open_ranges
+
+        return open_ranges(self.url)
+
+
+# Where the pixels of an image are: a file, one behind a URL, or an array (height, width[, 3]).
+Source: TypeAlias = Path | RemoteFile | NDArray[Any]
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A file that could not be used, and why. It stops nothing and is reported."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images to work on, in the order in which results are shown.
+
+    names: unique, for people: the path below the folder it was found in, with forward slashes.
+    sources: where the pixels are.
+    digests: SHA-256 of each file's bytes (or of the array), as hexadecimal.
+    set_aside: files that were found and could not be used.
+    """
+
+    names: tuple[str, ...]
+    sources: tuple[Source, ...]
+    digests: tuple[str, ...]
+    set_aside: tuple[SetAside, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not len(self.names) == len(self.sources) == len(self.digests):
+            raise InputError(
+                "names, sources and digests must have the same length. Got "
+                f"{len(self.names)}, {len(self.sources)} and {len(self.digests)}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def take(self, rows: Sequence[int] | Ints) -> ImageSet:
+        """The images at `rows`, in that order; what was set aside stays listed."""
+        return ImageSet(
+            tuple(self.names[i] for i in rows),
+            tuple(self.sources[i] for i in rows),
+            tuple(self.digests[i] for i in rows),
+            self.set_aside,
+        )
+
+    def without(self, bad: Sequence[SetAside]) -> ImageSet:
+        """The set less the images named in `bad`, which join those set aside."""
+        names = {entry.name for entry in bad}
+        kept = self.take([i for i, name in enumerate(self.names) if name not in names])
+        return ImageSet(kept.names, kept.sources, kept.digests, self.set_aside + tuple(bad))
+
+    def duplicates(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of names whose content is the same byte for byte."""
+        groups: dict[str, list[str]] = {}
+        for name, digest in zip(self.names, self.digests, strict=True):
+            groups.setdefault(digest, []).append(name)
+        return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+@dataclass(frozen=True)
+class Bags:
+    """The patch embeddings of a set of images (the paper's Z_i), in the order of the set.
+
+    patches: (n_images, n_patches, dim), float16 or float32, each patch of unit length.
+    grid: rows and columns of the patches on the image; rows * columns = n_patches.
+    valid: (n_images, n_patches), False where a patch shows padding or lies outside the region of
+        interest. Such patches never get weight; they hold a copy of a valid patch of the same
+        bag, so that a minimum over the bag needs no special case. None: all are valid.
+    """
+
+    patches: Floats
+    grid: tuple[int, int]
+    valid: Bools | None = None
+
+    def __post_init__(self) -> None:
+        if self.patches.ndim != 3 or 0 in self.patches.shape:
+            raise InputError(
+                "patches must have the shape (n_images, n_patches, dim) with no empty side. "
+                f"Got {self.patches.shape}."
+            )
+        if self.grid[0] * self.grid[1] != self.patches.shape[1]:
+            raise InputError(
+                f"grid must multiply to the number of patches, {self.patches.shape[1]}. "
+                f"Got {self.grid[0]} x {self.grid[1]}."
+            )
+        if self.valid is not None and self.valid.shape != self.patches.shape[:2]:
+            raise InputError(
+                f"valid must have the shape {self.patches.shape[:2]}. Got {self.valid.shape}."
+            )
+
+    def __len__(self) -> int:
+        return int(self.patches.shape[0])
+
+    @property
+    def n_patches(self) -> int:
+        return int(self.patches.shape[1])
+
+    @property
+    def dim(self) -> int:
+        return int(self.patches.shape[2])
+
+    def take(self, rows: Sequence[int] | Ints) -> Bags:
+        """The bags at `rows`, in that order."""
+        index = np.asarray(rows)
+        return Bags(
+            self.patches[index], self.grid, None if self.valid is None else self.valid[index]
+        )

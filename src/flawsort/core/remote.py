@@ -1,0 +1,134 @@
+"""Files behind URLs, such as s3://bucket/parts, through fsspec: found, read, and written whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+from flawsort.core.errors import InputError, OptionError
+
+# Two letters at least, so that C:// stays a path.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# Enough for the header of most images.
+_RANGE = 2**16
+
+
+def is_url(source: str | Path) -> bool:
+    """Whether a source is behind a URL. A Path is none: it has lost the double slash."""
+    return isinstance(source, str) and _URL.match(source) is not None
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The fsspec file system of a URL or of a local path, and the path within it."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise OptionError(
+            f"'{url}' needs fsspec: pip install 'flawsort[ray]', or fsspec and the driver of the "
+            "store (s3fs, gcsfs, adlfs, ...)."
+        ) from error
+    if "::" in url:
+        raise OptionError(f"A URL must name one store, not a chain of them. Got '{url}'.")
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:  # the driver of this store
+        raise OptionError(f"'{url}' cannot be reached: {_first_line(error)}.") from error
+    except Exception as error:
+        raise OptionError(
+            f"'{url}' cannot be reached: {_first_line(error)}. Check the URL, and the store's "
+            "credentials in the environment."
+        ) from error
+    return system, path
+
+
+def kind_of(url: str) -> str | None:
+    """What is there: "folder", "file", or None for nothing."""
+    system, path = file_system(url)
+    with _said_plainly(url):
+        system.invalidate_cache()
+        if system.isfile(path):
+            return "file"
+        return "folder" if system.isdir(path) else None
+
+
+def files_below(url: str, depth: int | None = None) -> list[str]:
+    """The paths of all files below a folder, sorted, at most `depth` names long; hidden ones and
+    those in hidden folders left out."""
+    system, path = file_system(url)
+    with _said_plainly(url):
+        found = system.find(path, maxdepth=depth)
+    base = system._strip_protocol(path).rstrip("/") + "/"
+    names = [str(entry)[len(base) :] for entry in found if str(entry).startswith(base)]
+    return sorted(name for name in names if not re.search(r"(^|/)\.", name))
+
+
+def read_bytes(url: str) -> bytes:
+    """What a file holds. Whatever the store raises comes as an OSError."""
+    system, path = file_system(url)
+    with as_os_error():
+        return bytes(system.cat_file(path))
+
+
+def open_ranges(url: str) -> BinaryIO:
+    """A file of which only the ranges that are read are fetched."""
+    system, path = file_system(url)
+    with as_os_error():
+        stream: BinaryIO = system.open(path, "rb", block_size=_RANGE)
+        return stream
+
+
+def write_whole(url: str, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all. url: or a local path."""
+    system, path = file_system(url)
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/.{name}.{uuid4().hex[:12]}"
+    with as_os_error():
+        system.makedirs(folder, exist_ok=True)
+        try:
+            system.pipe_file(temporary, content)
+            system.mv(temporary, path)
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to tell
+                if system.exists(temporary):
+                    system.rm_file(temporary)
+            raise
+
+
+@contextmanager
+def as_os_error() -> Iterator[None]:
+    """Whatever a store's driver raises comes as an OSError with its words."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        known = (FileNotFoundError, errno.ENOENT), (PermissionError, errno.EACCES)
+        for kind, code in known:
+            if isinstance(error, kind):
+                raise kind(code, os.strerror(code)) from error
+        raise OSError(errno.EIO, _first_line(error)) from error
+    except Exception as error:
+        raise OSError(errno.EIO, _first_line(error)) from error
+
+
+@contextmanager
+def _said_plainly(url: str) -> Iterator[None]:
+    """Stores raise errors of their own for wrong credentials, missing buckets, no network."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(
+            f"'{url}' cannot be listed: {_first_line(error)}. Check the URL, the network, and the "
+            "store's credentials in the environment."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300].rstrip(".")

@@ -1,0 +1,241 @@
+"""Bags to embeddings: compare, weigh, pool. Fitted once on a set, then repeatable on new bags."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
+from flawsort.embeddings.extent import ExtentAxes, extents
+from flawsort.embeddings.heat import HeatScale, calibrate
+from flawsort.embeddings.method import Method
+from flawsort.embeddings.pooling import (
+    ORDINARY_IMAGES,
+    average_pooling,
+    keep_heaviest,
+    residual_pooling,
+    residual_whitening,
+)
+from flawsort.embeddings.regions import (
+    Outlines,
+    RegionFeatures,
+    find_regions,
+    region_scores,
+    region_weights,
+)
+from flawsort.embeddings.weights import score_spread, soft_weights, uniform_weights
+from flawsort.scores.engines import Engine
+from flawsort.scores.nearest import search_flop
+from flawsort.scores.reference import Comparison, NormalReference, PeerReference, compare_with_peers
+
+Reference: TypeAlias = NormalReference | PeerReference
+
+EVERY_PATCH_ALIKE = "every patch alike"
+
+
+@dataclass(frozen=True)
+class Features:
+    """What images come to before the extent of what is unusual joins the rest.
+
+    scores, weights: (n_images, n_patches). vectors: (n_images, dim). extents: (n_images,
+    n_extents), without columns where patches are averaged. regions: of all images.
+    """
+
+    scores: NDArray[np.floating[Any]]
+    weights: NDArray[np.floating[Any]]
+    vectors: NDArray[np.float32]
+    extents: NDArray[np.float64]
+    regions: RegionFeatures
+
+
+@dataclass(frozen=True)
+class Described:
+    """scores, weights: (n_images, n_patches). embeddings: (n_images, dim). outlines, and
+    region_embeddings, (n_regions, dim): the regions of all images, in the same space."""
+
+    scores: NDArray[np.floating[Any]]
+    weights: NDArray[np.floating[Any]]
+    embeddings: NDArray[np.float32]
+    outlines: Outlines
+    region_embeddings: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Describer:
+    """All that it takes to describe new bags as those of a fitted set were.
+
+    reference: None where every patch counts the same. temperature: in the units of the scores.
+    spread: the standard deviation of the set's scores. heat: which of them look normal.
+    whitening: (dim, dim), of residuals, and axes: how the extent of what is unusual joins the
+    embedding; None where patches are averaged.
+    """
+
+    method: Method
+    reference: Reference | None
+    temperature: float
+    spread: float
+    heat: HeatScale
+    whitening: NDArray[np.float32] | None = None
+    axes: ExtentAxes | None = None
+
+    def describe(
+        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+    ) -> Described:
+        """Describe new bags. own: (n_images,), see PeerReference.compare."""
+        return self.join(self.features(bags, own=own, progress=progress))
+
+    def features(
+        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+    ) -> Features:
+        """What new bags come to before the extents join. own: as for `describe`."""
+        if self.reference is None:
+            return _uniform_features(bags)
+        comparison = self.reference.compare(bags, own=own, progress=progress)
+        return self.pool(bags, comparison, progress=progress)
+
+    def pool(
+        self, bags: Bags, comparison: Comparison, *, progress: Progress | None = None
+    ) -> Features:
+        """What bags come to that were compared already."""
+        scores, valid = comparison.scores, bags.valid
+        weights = soft_weights(scores, self.temperature, valid)
+        if self.method.pooling == "average":
+            outlines = find_regions(scores, bags.grid, self.heat, valid=valid)
+            inside = region_weights(scores, outlines, self.temperature)
+            vectors = average_pooling(bags.patches, weights)
+            of_regions = average_pooling(bags.patches, inside, outlines.images)
+        else:
+            weights = keep_heaviest(weights)
+            # Only what these patches should look like is known.
+            among = weights > 0
+            outlines = find_regions(scores, bags.grid, self.heat, among=among, valid=valid)
+            inside = region_weights(scores, outlines, self.temperature, among)
+            vectors, of_regions = residual_pooling(
+                bags,
+                weights,
+                comparison.expected,
+                parts=(outlines.images, inside),
+                whitening=self.whitening,
+                progress=progress,
+            )
+        alone = region_scores(scores, outlines, self.heat)
+        seen = None if valid is None else valid[outlines.images]
+        regions = RegionFeatures(outlines, of_regions, self._extents(alone, bags.grid, seen))
+        return Features(scores, weights, vectors, self._extents(scores, bags.grid, valid), regions)
+
+    def join(self, features: Features) -> Described:
+        """Images and regions with the extent of what is unusual as further coordinates."""
+        vectors, of_regions = features.vectors, features.regions.vectors
+        if self.axes is not None:
+            vectors = self.axes.append(vectors, features.extents)
+            of_regions = self.axes.append(of_regions, features.regions.extents)
+        outlines = features.regions.outlines
+        return Described(features.scores, features.weights, vectors, outlines, of_regions)
+
+    def with_axes(self, features: Features) -> Describer:
+        """The same with axes for the extents as these images have them, where pooling wants
+        them."""
+        if self.method.pooling != "residual" or self.reference is None:
+            return self
+        axes = ExtentAxes.fit(features.vectors, features.extents, self.spread)
+        return replace(self, axes=axes)
+
+    def _extents(
+        self, scores: Floats, grid: tuple[int, int], valid: Bools | None
+    ) -> NDArray[np.float64]:
+        """See flawsort.embeddings.extent; of no use, and none, where patches are averaged."""
+        if self.method.pooling != "residual":
+            return np.empty((len(scores), 0))
+        return extents(scores, grid, self.spread, valid)
+
+    def for_many(self, n_images: int) -> Describer:
+        """The same for so many images that come in batches: one arithmetic for them all, however
+        small the last batch."""
+        if not isinstance(self.reference, PeerReference):
+            return self  # how a bank is searched is settled
+        n_peers, n_patches, dim = self.reference.peers.shape
+        reference = copy(self.reference)
+        flop = n_images * n_peers * search_flop(n_patches, n_patches, dim)
+        reference.engine = reference.engine.for_work(flop)
+        return replace(self, reference=reference)
+
+
+def fit_describer(
+    bags: Bags,
+    normals: Bags | None,
+    method: Method,
+    *,
+    engine: Engine | None = None,
+    random_state: int = 0,
+    progress: Progress | None = None,
+) -> tuple[Describer, Described, str]:
+    """Describe a set by itself, from its normals if there are any; the words say how.
+
+    engine: where patches are compared; None for the CPU in float32.
+    """
+    if method.weights == "uniform":
+        alike = every_patch_alike(method)
+        return alike, alike.describe(bags), EVERY_PATCH_ALIKE
+    reference: Reference
+    normal_scores = None
+    if normals is not None:
+        reference = NormalReference.from_bags(
+            normals, exact=method.exact, engine=engine, random_state=random_state
+        )
+        comparison = reference.compare(bags, progress=progress)
+        normal_scores = reference.scores_of_normals(normals)
+    else:
+        comparison, reference = compare_with_peers(
+            bags,
+            n_peers=method.n_peers,
+            nearest_share=method.nearest_share,
+            engine=engine,
+            random_state=random_state,
+            progress=progress,
+        )
+    order = np.random.default_rng(random_state).permutation(len(bags))
+    heat = calibrate(comparison.scores, bags.valid, normal_scores)
+    bare = fit_state(method, reference, bags, comparison, order, heat=heat, progress=progress)
+    features = bare.pool(bags, comparison, progress=progress)
+    fitted = bare.with_axes(features)
+    return fitted, fitted.join(features), comparison.how
+
+
+def fit_state(
+    method: Method,
+    reference: Reference,
+    bags: Bags,
+    comparison: Comparison,
+    order: Ints,
+    *,
+    heat: HeatScale,
+    progress: Progress | None = None,
+) -> Describer:
+    """What images are described with besides the reference, by bags that were compared with it:
+    the temperature and the whitening. order: of the bags, of which the first are measured."""
+    spread = score_spread(comparison.scores, bags.valid)
+    normals = isinstance(reference, NormalReference)
+    temperature = method.temperature_for(normals=normals, spread=spread)
+    whitening = None
+    if method.pooling == "residual":
+        rows = order[:ORDINARY_IMAGES]
+        whitening = residual_whitening(
+            bags, comparison.scores, comparison.expected, rows, progress=progress
+        )
+    return Describer(method, reference, temperature, spread, heat, whitening)
+
+
+def every_patch_alike(method: Method) -> Describer:
+    """For images that are compared with nothing: no patch is unusual."""
+    return Describer(method, None, 1.0, 1.0, HeatScale(0.0, 1.0))
+
+
+def _uniform_features(bags: Bags) -> Features:
+    weights = uniform_weights(bags.patches.shape[:2], bags.valid)
+    none = RegionFeatures(Outlines.of([]), np.empty((0, bags.dim), np.float32), np.empty((0, 0)))
+    vectors = average_pooling(bags.patches, weights)
+    return Features(np.zeros_like(weights), weights, vectors, np.empty((len(bags), 0)), none)

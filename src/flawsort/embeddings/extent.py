@@ -1,0 +1,128 @@
+"""How much of an image is unusual, and in what shape: what pooled patches no longer say.
+
+A small hole and a large one, a scratch and a stain may be of much the same patches. How the scores
+fall off from the most unusual patch to all of them tells how strong and how large a flaw is, and
+how far the unusual patches lie apart tells whether it is long, round or all over the place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.records import Bools, Floats
+from flawsort.embeddings.weights import ROWS_AT_ONCE, soft_weights
+
+# The profile of an image: the mean score of these shares of its patches, the most unusual ones.
+PROFILE_SHARES = (1 / 100, 1 / 10, 1.0)
+# Where it is unusual is settled sharply, in standard deviations of the set's scores.
+SHAPE_TEMPERATURE = 0.3
+# and among this share of its patches.
+SHAPE_PATCHES = 1 / 8
+# How much the profile and the shape count beside the pooled patches.
+PROFILE_WEIGHT = 0.4
+SHAPE_WEIGHT = 0.25
+# Extents that differ by less over a set are told apart no further: means of scores, in standard
+# deviations of all scores, and logarithms of axes. On the dev sets they differ by more.
+PROFILE_FLOOR = 0.1
+SHAPE_FLOOR = 0.4
+# Squared distances in an image of side 1, below which a shape is a point.
+POINT = 1e-4
+
+N_EXTENTS = len(PROFILE_SHARES) + 2
+
+
+def extents(
+    scores: Floats, grid: tuple[int, int], spread: float, valid: Bools | None = None
+) -> NDArray[np.float64]:
+    """(n_images, N_EXTENTS): the profile of each image's scores, then the logarithms of how far
+    its unusual patches spread along their longer and their shorter axis.
+
+    scores: (n_images, n_patches). grid: rows and columns of the patches. spread: the standard
+    deviation of the set's scores.
+    """
+    found = np.empty((len(scores), N_EXTENTS))
+    for start in range(0, len(scores), ROWS_AT_ONCE):
+        block = slice(start, start + ROWS_AT_ONCE)
+        values = np.asarray(scores[block], np.float64)
+        seen = None if valid is None else valid[block]
+        n_profile = len(PROFILE_SHARES)
+        found[block, :n_profile] = _profiles(values, seen)
+        found[block, n_profile:] = _shapes(values, grid, spread, seen)
+    return found
+
+
+def _profiles(scores: NDArray[np.float64], valid: Bools | None) -> NDArray[np.float64]:
+    """(n_images, n_shares): means from the top, of each image's valid patches."""
+    counted = np.full(len(scores), scores.shape[1])
+    if valid is not None:
+        scores = np.where(valid, scores, -np.inf)
+        counted = valid.sum(axis=1)
+    sums = np.cumsum(-np.sort(-scores, axis=1), axis=1)
+    columns = []
+    for share in PROFILE_SHARES:
+        taken = np.maximum(1, np.round(share * counted)).astype(np.int64)
+        columns.append(sums[np.arange(len(scores)), taken - 1] / taken)
+    return np.stack(columns, axis=1)
+
+
+def _shapes(
+    scores: NDArray[np.float64], grid: tuple[int, int], spread: float, valid: Bools | None
+) -> NDArray[np.float64]:
+    """(n_images, 2): by the second moments of where the weights lie, in units of the image."""
+    weights = soft_weights(scores, SHAPE_TEMPERATURE * spread, _highest(scores, valid))
+    weights = weights.astype(np.float64)
+    # Sums that are 1 in single precision only would tell where in the image a thin line lies.
+    weights /= weights.sum(axis=1, keepdims=True)
+    rows, columns = grid
+    down, across = np.divmod(np.arange(rows * columns), columns)
+    y, x = (down + 0.5) / rows, (across + 0.5) / columns
+    mean_y, mean_x = weights @ y, weights @ x
+    var_y, var_x = weights @ y**2 - mean_y**2, weights @ x**2 - mean_x**2
+    covariance = weights @ (x * y) - mean_y * mean_x
+    middle = (var_y + var_x) / 2
+    apart = np.sqrt((var_y - var_x) ** 2 / 4 + covariance**2)
+    axes = np.stack([middle + apart, middle - apart], axis=1)
+    logarithms: NDArray[np.float64] = np.log(np.maximum(axes, 0) + POINT)
+    return logarithms
+
+
+def _highest(scores: NDArray[np.float64], valid: Bools | None) -> Bools:
+    """(n_images, n_patches): the SHAPE_PATCHES with the highest scores. Of equal ones all, where
+    the weights take the first: a shape must not lean to where patches are counted from."""
+    values = scores if valid is None else np.where(valid, scores, -np.inf)
+    count = max(1, round(SHAPE_PATCHES * scores.shape[1]))
+    least = -np.partition(-values, count - 1, axis=1)[:, count - 1 : count]
+    highest: Bools = values >= np.maximum(least, np.finfo(np.float64).min)
+    return highest
+
+
+@dataclass(frozen=True)
+class ExtentAxes:
+    """The extents as further coordinates, each scaled to the spread of the pooled patches.
+
+    centres, scales: N_EXTENTS each.
+    """
+
+    centres: tuple[float, ...]
+    scales: tuple[float, ...]
+
+    @classmethod
+    def fit(cls, pooled: Floats, found: NDArray[np.float64], spread: float) -> ExtentAxes:
+        """pooled: (n_images, dim). found: (n_images, N_EXTENTS), of the same images. spread: the
+        standard deviation of the set's scores."""
+        pooled_spread = float(np.sqrt(np.asarray(pooled, np.float64).var(axis=0).sum()))
+        n_profile = len(PROFILE_SHARES)
+        wanted = np.full(N_EXTENTS, PROFILE_WEIGHT / np.sqrt(n_profile))
+        wanted[n_profile:] = SHAPE_WEIGHT / np.sqrt(N_EXTENTS - n_profile)
+        floors = np.full(N_EXTENTS, PROFILE_FLOOR * spread)
+        floors[n_profile:] = SHAPE_FLOOR
+        scales = wanted * pooled_spread / np.maximum(found.std(axis=0), floors)
+        return cls(tuple(found.mean(axis=0).tolist()), tuple(scales.tolist()))
+
+    def append(self, pooled: Floats, found: NDArray[np.float64]) -> NDArray[np.float32]:
+        """(n_images, dim + N_EXTENTS)."""
+        axes = (found - np.array(self.centres)) * np.array(self.scales)
+        return np.column_stack([pooled, axes]).astype(np.float32)

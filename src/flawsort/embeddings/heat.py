@@ -1,0 +1,155 @@
+"""Heat maps on one calibrated scale: a normal image looks normal, a flaw glows.
+
+One scale serves a whole set. A scale for each image would paint the least normal patch of a good
+part as hot as a real flaw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from flawsort.core.errors import InputError, OptionError
+from flawsort.core.records import Bools, Floats
+from flawsort.embeddings.weights import ROWS_AT_ONCE
+
+LOOKS_NORMAL_BELOW = 0.25
+"""An image whose `image_heat` is below this looks normal."""
+
+NORMAL_GROUP_SHARE = 0.9
+"""A group looks normal when at least this share of its images does."""
+
+NORMAL_PERCENTILE = 99.0
+HOT_PERCENTILE = 95.0
+HOTTEST_SHARE = 0.005
+OPACITY = 0.6
+
+# Lightness rises all the way from violet to pale yellow, so the order survives any kind of colour
+# blindness and a black-and-white print. (heat, red, green, blue)
+COLOUR_STOPS = (
+    (0.00, 62, 28, 116),
+    (0.25, 134, 36, 128),
+    (0.50, 212, 62, 84),
+    (0.75, 247, 142, 44),
+    (1.00, 255, 236, 130),
+)
+
+
+@dataclass(frozen=True)
+class HeatScale:
+    """What is drawn how hot: at or below `low` not at all, at or above `high` fully."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
+            raise OptionError(
+                f"low must be finite and less than high. Got low={self.low}, high={self.high}."
+            )
+
+    def normalise(self, scores: Floats) -> NDArray[np.float64]:
+        """Scores of any shape to heat in 0..1, same shape. A score that is not a number is 0."""
+        values = np.nan_to_num(
+            np.asarray(scores, dtype=np.float64), nan=self.low, posinf=self.high, neginf=self.low
+        )
+        heat: NDArray[np.float64] = np.clip((values - self.low) / (self.high - self.low), 0.0, 1.0)
+        return heat
+
+
+def calibrate(
+    scores: Floats, valid: Bools | None = None, normal_scores: Floats | None = None
+) -> HeatScale:
+    """The scale for a set of images.
+
+    scores, valid: (n_images, n_patches). normal_scores: (n_normals, n_patches), of known-normal
+    images; without them the half of the set with the lowest image maxima stands in.
+    `low` is the 99th percentile of normal patches. `high` is the 95th percentile of image maxima,
+    but never closer to `low` than `low` is to the median normal patch: otherwise a set without
+    any flaw would be stretched until its noise glowed.
+    """
+    patches = _masked(scores, valid)
+    maxima = np.nanmax(patches, axis=1, initial=-np.inf)
+    patches, maxima = patches[np.isfinite(maxima)], maxima[np.isfinite(maxima)]
+    if normal_scores is not None and np.isfinite(normal_scores).any():
+        normal = _masked(normal_scores, None)
+    else:
+        order = np.argsort(maxima, kind="stable")
+        normal = patches[order[: (len(order) + 1) // 2]]
+    if not len(patches) or not np.isfinite(normal).any():
+        return HeatScale(0.0, 1.0)
+    low = float(np.nanpercentile(normal, NORMAL_PERCENTILE))
+    spread = low - float(np.nanmedian(normal))
+    high = max(float(np.percentile(maxima, HOT_PERCENTILE)), low + spread)
+    # Constant scores leave no spread at all: everything is then as normal as everything else.
+    return HeatScale(low, high if high - low > 1e-9 * max(1.0, abs(low)) else low + 1.0)
+
+
+def image_heat(scores: Floats, scale: HeatScale, valid: Bools | None = None) -> Floats:
+    """How hot each image is, in 0..1: the mean heat of its hottest 0.5% of patches (at least one).
+
+    scores, valid: (n_images, n_patches). Returns (n_images,). Less nervous than the maximum.
+    """
+    count = max(1, round(scores.shape[1] * HOTTEST_SHARE))
+    top = np.empty(len(scores))
+    for start in range(0, len(scores), ROWS_AT_ONCE):
+        block = slice(start, start + ROWS_AT_ONCE)
+        heat = scale.normalise(_masked(scores[block], None if valid is None else valid[block]))
+        top[block] = np.partition(heat, -count, axis=1)[:, -count:].mean(axis=1)
+    return top
+
+
+def colour_table(opacity: float = 1.0) -> NDArray[np.uint8]:
+    """The colour map as (256, 4) red, green, blue, alpha; alpha grows from 0 to `opacity`."""
+    heat = np.linspace(0.0, 1.0, 256)
+    stops = np.array(COLOUR_STOPS, dtype=np.float64)
+    table = np.empty((256, 4))
+    for channel in range(3):
+        table[:, channel] = np.interp(heat, stops[:, 0], stops[:, channel + 1])
+    table[:, 3] = 255.0 * opacity * heat**0.75
+    return np.rint(table).astype(np.uint8)
+
+
+def overlay(
+    image: Image.Image,
+    scores: Floats,
+    grid: tuple[int, int],
+    scale: HeatScale,
+    opacity: float = OPACITY,
+) -> Image.Image:
+    """`image` with its heat map over it, same size, RGB.
+
+    scores: (n_patches,), row by row; grid: rows and columns, stretched over the whole image.
+    """
+    if not 0.0 <= opacity <= 1.0:
+        raise OptionError(f"opacity must be between 0 and 1. Got {opacity}.")
+    if scores.shape != (grid[0] * grid[1],):
+        raise InputError(
+            f"scores must have the shape ({grid[0] * grid[1]},), one for each patch of the "
+            f"{grid[0]} x {grid[1]} grid. Got {scores.shape}."
+        )
+    heat = scale.normalise(scores).reshape(grid).astype(np.float32)
+    smooth = Image.fromarray(heat).resize(image.size, Image.Resampling.BICUBIC)
+    index = np.rint(np.clip(np.asarray(smooth), 0.0, 1.0) * 255).astype(np.uint8)
+    layer = colour_table(opacity)[index].astype(np.float32)
+    alpha = layer[..., 3:] / 255.0
+    base = np.asarray(image.convert("RGB"), dtype=np.float32)
+    return Image.fromarray(np.rint(base + (layer[..., :3] - base) * alpha).astype(np.uint8))
+
+
+def _masked(scores: Floats, valid: Bools | None) -> NDArray[np.float64]:
+    """A copy of (n_images, n_patches) scores with NaN where a patch does not count."""
+    values = np.array(scores, dtype=np.float64)
+    if values.ndim != 2:
+        raise InputError(f"scores must have the shape (n_images, n_patches). Got {values.shape}.")
+    keep: NDArray[Any] = np.isfinite(values)
+    if valid is not None:
+        if valid.shape != values.shape:
+            raise InputError(f"valid must have the shape {values.shape}. Got {valid.shape}.")
+        keep &= valid
+    values[~keep] = np.nan
+    return values

@@ -1,0 +1,90 @@
+"""The choices of the method, and the presets: one place for every default."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from flawsort.core.errors import OptionError
+
+# docs/method.md has the measurements behind each number; one setting serves every data set.
+PEER_TEMPERATURE = 0.3
+NORMAL_TEMPERATURE = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """How bags become embeddings.
+
+    weights: "auto" takes scores from the normals where there are any and from peers otherwise;
+        "uniform" makes every patch count the same.
+    pooling: "residual" pools what sets patches apart from the reference, "average" the patches
+        themselves (Eq. 1).
+    nearest_share: from peers, a patch's score is the mean over this share of them, the nearest;
+        1 is the mean over all (Eq. 5).
+    n_peers: a sample of so many peers (Eq. 7), or "all"; None takes all of up to 256 images and a
+        sample of 128 of more.
+    temperature: how sharply the weights focus, in units of the standard deviation of the set's
+        scores. None takes the default for the kind of reference.
+    absolute_temperature: the same in the units of the scores, the paper's tau; instead of
+        `temperature`.
+    exact: True and False force exact or approximate search among normals; None decides by size.
+    """
+
+    weights: Literal["auto", "uniform"] = "auto"
+    pooling: Literal["residual", "average"] = "residual"
+    nearest_share: float = 0.2
+    n_peers: int | Literal["all"] | None = None
+    temperature: float | None = None
+    absolute_temperature: float | None = None
+    exact: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.weights not in ("auto", "uniform"):
+            raise OptionError(f"weights must be 'auto' or 'uniform'. Got '{self.weights}'.")
+        if self.pooling not in ("residual", "average"):
+            raise OptionError(f"pooling must be 'residual' or 'average'. Got '{self.pooling}'.")
+        if not 0 < self.nearest_share <= 1:
+            raise OptionError(
+                f"nearest_share must be greater than 0 and at most 1. Got {self.nearest_share}."
+            )
+        counted = isinstance(self.n_peers, int) and self.n_peers >= 2
+        if not (counted or self.n_peers in ("all", None)):
+            raise OptionError(f"n_peers must be 'all' or at least 2. Got {self.n_peers}.")
+        for name in ("temperature", "absolute_temperature"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise OptionError(f"{name} must be greater than 0 and finite. Got {value}.")
+        if self.temperature is not None and self.absolute_temperature is not None:
+            raise OptionError("Give temperature or absolute_temperature, not both.")
+        if self.weights == "uniform" and self.pooling == "residual":
+            raise OptionError(
+                "weights='uniform' compares with nothing, so there is no residual to pool: "
+                "use pooling='average' with it."
+            )
+
+    def temperature_for(self, *, normals: bool, spread: float) -> float:
+        """The temperature in the units of the scores; spread: their standard deviation."""
+        if self.absolute_temperature is not None:
+            return self.absolute_temperature
+        default = NORMAL_TEMPERATURE if normals else PEER_TEMPERATURE
+        return (default if self.temperature is None else self.temperature) * spread
+
+
+PRESETS: dict[str, Method] = {
+    "default": Method(),
+    # The paper's choices. It gives no value of tau; this one was good for it on our sets.
+    "paper": Method(pooling="average", nearest_share=1.0, n_peers="all", temperature=0.3),
+}
+
+
+def resolve(method: str | Method) -> Method:
+    """A preset by its name, or the method as given."""
+    if isinstance(method, Method):
+        return method
+    if method not in PRESETS:
+        raise OptionError(
+            f"method must be one of {', '.join(PRESETS)} or a Method. Got '{method}'."
+        )
+    return PRESETS[method]

@@ -1,0 +1,173 @@
+"""Patches and weights to one vector an image."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
+from flawsort.scores.reference import Expected
+
+# Residual pooling looks at the heaviest eighth of an image's patches: the soft top-k weights of
+# the paper's appendix. A flaw covers less than that, and with a soft temperature the many other
+# patches would outweigh it together.
+CHOSEN_SHARE = 1 / 8
+# What an image's residuals have in common (lighting, focus, batch) is measured on so many
+# patches, evenly spread, and taken off.
+BACKGROUND_PATCHES = 64
+# A residual's length says how strong a flaw is, its direction of which kind. The length to the
+# power 1/2 keeps weak flaws near normal images without letting strength outweigh kind.
+RESIDUAL_POWER = 0.5
+# Ordinary patches differ from what is expected too, in some directions more than in others. How,
+# is measured on the background patches of so many images, those with scores of the lower half.
+ORDINARY_IMAGES = 256
+ORDINARY_SHARE = 0.5
+# Each direction counts as if the mean of all were added to how much they differ in it.
+SHRINKAGE = 1.0
+# Of parts of images, sorted by image: the image of each, and its weights (n_parts, n_patches).
+PartWeights: TypeAlias = tuple[Ints, Floats]
+# Expected patches are asked for so many images at a time, which bounds the memory.
+IMAGES_AT_ONCE = 64
+
+
+def average_pooling(
+    patches: Floats, weights: Floats, images: Ints | None = None
+) -> NDArray[np.float32]:
+    """The weighted average of each image's patches (Eq. 1).
+
+    patches: (n_images, n_patches, dim). weights: (n_images, n_patches), rows sum to 1. Returns
+    (n_images, dim). images: whose patches each row of weights is for, where not one for each.
+    """
+    rows = range(len(patches)) if images is None else images
+    pooled = np.empty((len(weights), patches.shape[2]), np.float32)
+    for row, (image, weight) in enumerate(zip(rows, weights, strict=True)):
+        bag = patches[image].astype(np.float32)  # one at a time in single precision
+        pooled[row] = weight @ bag
+    return pooled
+
+
+def keep_heaviest(weights: Floats) -> NDArray[np.float32]:
+    """The same weights with all but the heaviest CHOSEN_SHARE of an image's patches at 0."""
+    kept = np.zeros(weights.shape, np.float32)
+    chosen = _heaviest(weights)
+    np.put_along_axis(kept, chosen, np.take_along_axis(weights, chosen, axis=1), axis=1)
+    kept /= kept.sum(axis=1, keepdims=True)
+    return kept
+
+
+def residual_pooling(
+    bags: Bags,
+    weights: Floats,
+    expected: Expected,
+    *,
+    parts: PartWeights | None = None,
+    whitening: Floats | None = None,
+    progress: Progress | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The weighted average of what sets patches apart from what was expected in their place.
+
+    weights: (n_images, n_patches), as `keep_heaviest` gives them. expected: for images (n_some,)
+    and chosen patches of theirs (n_some, n_chosen), what the reference shows there, (n_some,
+    n_chosen, dim). parts: other weights for the same patches, none of them outside of those.
+    whitening: (dim, dim), see `residual_whitening`. Returns (n_images, dim) and (n_parts, dim): the
+    pooled residual less the image's background residual, whitened, and scaled to its length to
+    the power RESIDUAL_POWER.
+    """
+    images_of, weights_of = parts or no_parts(weights.shape[1])
+    chosen = _heaviest(weights)
+    n_chosen = chosen.shape[1]
+    both = np.concatenate([chosen, _background(bags.valid, *weights.shape)], axis=1)
+    pooled = np.empty((len(bags), bags.dim), np.float32)
+    pooled_parts = np.empty((len(images_of), bags.dim), np.float32)
+    if progress:
+        progress("comparing", 0, len(bags))
+    for start in range(0, len(bags), IMAGES_AT_ONCE):
+        images = np.arange(start, min(start + IMAGES_AT_ONCE, len(bags)))
+        for image, normal in zip(images, expected(images, both[images]), strict=True):
+            residual = bags.patches[image, both[image]].astype(np.float32) - normal
+            background = residual[n_chosen:].mean(axis=0)
+            pooled[image] = weights[image, chosen[image]] @ residual[:n_chosen] - background
+            own = slice(*np.searchsorted(images_of, [image, image + 1]))
+            flaws = weights_of[own][:, chosen[image]] @ residual[:n_chosen]
+            pooled_parts[own] = flaws - background
+        if progress:
+            progress("comparing", len(images) + start, len(bags))
+    return _scaled(pooled, whitening), _scaled(pooled_parts, whitening)
+
+
+def no_parts(n_patches: int) -> PartWeights:
+    return np.empty(0, np.int64), np.empty((0, n_patches), np.float32)
+
+
+def _scaled(pooled: NDArray[np.float32], whitening: Floats | None) -> NDArray[np.float32]:
+    """Whitened, and of a length to the power RESIDUAL_POWER."""
+    if whitening is not None:
+        pooled = pooled @ np.asarray(whitening, np.float32)
+    length = np.linalg.norm(pooled, axis=1, keepdims=True)
+    scaled: NDArray[np.float32] = pooled * np.maximum(length, 1e-12) ** (RESIDUAL_POWER - 1.0)
+    return scaled
+
+
+def residual_whitening(
+    bags: Bags,
+    scores: Floats,
+    expected: Expected,
+    rows: Ints,
+    *,
+    progress: Progress | None = None,
+) -> NDArray[np.float32]:
+    """(dim, dim): what residuals are multiplied by, so that a direction counts the less the more
+    ordinary patches differ in it.
+
+    It is the inverse square root of the covariance of their residuals, shrunk towards a multiple
+    of the identity. scores: (n_images, n_patches). rows: (n_some,), the images to measure it on.
+    """
+    places = _background(bags.valid, *scores.shape)[rows]
+    seen = scores[rows] if bags.valid is None else scores[rows][bags.valid[rows]]
+    loudest = np.quantile(seen, ORDINARY_SHARE)
+    n, total, products = 0, np.zeros(bags.dim), np.zeros((bags.dim, bags.dim))
+    if progress:
+        progress("measuring", 0, len(rows))
+    for start in range(0, len(rows), IMAGES_AT_ONCE):
+        images, chosen = (
+            rows[start : start + IMAGES_AT_ONCE],
+            places[start : start + IMAGES_AT_ONCE],
+        )
+        residual = bags.patches[images[:, None], chosen].astype(np.float64)
+        residual -= expected(images, chosen)
+        ordinary = residual[scores[images[:, None], chosen] <= loudest]
+        n += len(ordinary)
+        total += ordinary.sum(axis=0)
+        products += ordinary.T @ ordinary
+        if progress:
+            progress("measuring", start + len(images), len(rows))
+    mean = total / max(n, 1)
+    covariance = products / max(n, 1) - np.outer(mean, mean)
+    variances, directions = np.linalg.eigh(covariance)
+    usual = float(variances.clip(min=0).mean())
+    if usual <= 1e-12:  # nothing differs: every direction counts the same
+        return np.eye(bags.dim, dtype=np.float32)
+    # Scaled so that an average direction keeps its length.
+    gains = np.sqrt((1 + SHRINKAGE) * usual / (variances.clip(min=0) + SHRINKAGE * usual))
+    whitening: NDArray[np.float64] = (directions * gains) @ directions.T
+    return whitening.astype(np.float32)
+
+
+def _heaviest(weights: Floats) -> NDArray[np.int64]:
+    """(n_images, n_chosen): the patches with the largest weights, heaviest first."""
+    count = max(1, round(CHOSEN_SHARE * weights.shape[1]))
+    return np.argsort(-np.asarray(weights), axis=1, kind="stable")[:, :count]
+
+
+def _background(valid: Bools | None, n_images: int, n_patches: int) -> NDArray[np.int64]:
+    """(n_images, n_background): valid patches spread evenly over each image."""
+    count = min(BACKGROUND_PATCHES, n_patches)
+
+    def spread(available: NDArray[np.int64]) -> NDArray[np.int64]:
+        return available[np.linspace(0, len(available) - 1, count).round().astype(np.int64)]
+
+    if valid is None:
+        return np.tile(spread(np.arange(n_patches)), (n_images, 1))
+    return np.stack([spread(np.flatnonzero(row)) for row in valid])

@@ -1,0 +1,237 @@
+"""The places of an image that stand out, one by one: an image may show several kinds of flaw.
+
+A score map is a landscape. Every summit that is hot enough stands for a region, unless the way to
+a higher one hardly descends; a region is the upper part of what drains to it. Each is then
+described as the image would be if it were its only flaw, so that it can be told which group it is
+like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.records import Bools, Floats, Ints
+from flawsort.embeddings.heat import HeatScale
+from flawsort.embeddings.weights import ROWS_AT_ONCE, soft_weights
+
+# All in heat: 0 is where patches stop looking normal (embeddings.heat). A summit counts from
+SUMMIT = 0.1
+# and stands for itself where the way to a higher one goes down below this share of it.
+SADDLE = 0.7
+# It reaches down to this share of its summit: further out is the glow of it.
+EDGE = 0.35
+# The hottest ones of an image; more are texture.
+MOST_OF_AN_IMAGE = 16
+
+
+@dataclass(frozen=True)
+class Outlines:
+    """Where the regions of a set of images are: image after image, of each the hottest first.
+
+    images: (n,), the row of each region's image, ascending. peaks: (n,), its highest score.
+    cells: (n_cells,), the patches of all regions, one after the other, each in ascending order.
+    ends: (n,), where in `cells` each region ends.
+    """
+
+    images: NDArray[np.int64]
+    peaks: NDArray[np.float32]
+    cells: NDArray[np.int32]
+    ends: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, region: int) -> NDArray[np.int32]:
+        """The patches of a region."""
+        return self.cells[self.ends[region - 1] if region else 0 : self.ends[region]]
+
+    @classmethod
+    def of(cls, found: Sequence[tuple[int, float, Ints]]) -> Outlines:
+        """found: for each region its image, peak and patches."""
+        cells = [np.asarray(one[2], np.int32) for one in found]
+        return cls(
+            np.array([one[0] for one in found], np.int64),
+            np.array([one[1] for one in found], np.float32),
+            np.concatenate(cells) if cells else np.empty(0, np.int32),
+            np.cumsum([len(one) for one in cells], dtype=np.int64),
+        )
+
+    def take(self, regions: Sequence[int] | Ints, images: Sequence[int] | Ints) -> Outlines:
+        """Some of the regions, in that order, as of other rows of images."""
+        rows = np.asarray(regions, np.int64)
+        found = zip(images, self.peaks[rows], (self[row] for row in rows), strict=True)
+        return Outlines.of([(int(image), float(peak), cells) for image, peak, cells in found])
+
+    def masks(self, n_patches: int) -> Bools:
+        """(n, n_patches): which patches belong to each region."""
+        masks = np.zeros((len(self), n_patches), bool)
+        masks[np.repeat(np.arange(len(self)), np.diff(self.ends, prepend=0)), self.cells] = True
+        return masks
+
+    def boxes(self, grid: tuple[int, int]) -> NDArray[np.float64]:
+        """(n, 4): left, top, right, bottom, in fractions of the grid."""
+        boxes = np.empty((len(self), 4))
+        for region in range(len(self)):
+            down, across = np.divmod(self[region], grid[1])
+            boxes[region] = across.min(), down.min(), across.max() + 1, down.max() + 1
+        return boxes / [grid[1], grid[0], grid[1], grid[0]]
+
+
+@dataclass(frozen=True)
+class RegionFeatures:
+    """What regions come to. vectors: (n_regions, dim). extents: (n_regions, n_extents)."""
+
+    outlines: Outlines
+    vectors: NDArray[np.float32]
+    extents: NDArray[np.float64]
+
+
+def join_regions(parts: Sequence[tuple[RegionFeatures, int]]) -> RegionFeatures:
+    """Those of one batch of images after the other, each with the number of its images. At least
+    one batch."""
+    found: list[tuple[int, float, Ints]] = []
+    first = 0
+    for regions, n_images in parts:
+        outlines = regions.outlines
+        for region in range(len(outlines)):
+            image, peak = int(outlines.images[region]), float(outlines.peaks[region])
+            found.append((first + image, peak, outlines[region]))
+        first += n_images
+    return RegionFeatures(
+        Outlines.of(found),
+        np.concatenate([regions.vectors for regions, _ in parts]),
+        np.concatenate([regions.extents for regions, _ in parts]),
+    )
+
+
+def regions_of_images(outlines: Outlines, rows: Ints) -> tuple[NDArray[np.int64], Ints]:
+    """For images that have the contents `rows`: which regions they have, in the order of the
+    images, and the image of each. A content that is there twice has its regions twice."""
+    first = np.searchsorted(outlines.images, rows, side="left")
+    last = np.searchsorted(outlines.images, rows, side="right")
+    counts = last - first
+    images = np.repeat(np.arange(len(rows)), counts)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(first, counts) + within, images
+
+
+def mask_text(cells: Ints) -> str:
+    """Patches in ascending order as runs: "37-39 69", first and last of each."""
+    if not len(cells):
+        return ""
+    breaks = np.flatnonzero(np.diff(cells) != 1) + 1
+    runs = np.split(np.asarray(cells), breaks)
+    return " ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def mask_cells(text: str) -> NDArray[np.int32]:
+    """The patches that `mask_text` wrote down."""
+    cells: list[int] = []
+    for run in text.split():
+        first, _, last = run.partition("-")
+        cells += range(int(first), int(last or first) + 1)
+    return np.array(cells, np.int32)
+
+
+def find_regions(
+    scores: Floats,
+    grid: tuple[int, int],
+    scale: HeatScale,
+    *,
+    among: Bools | None = None,
+    valid: Bools | None = None,
+) -> Outlines:
+    """The regions of images. scores, among, valid: (n_images, n_patches); grid: rows and columns.
+
+    among: a region without any of these patches is left out.
+    """
+    found: list[tuple[int, float, Ints]] = []
+    for start in range(0, len(scores), ROWS_AT_ONCE):
+        block = np.asarray(scores[start : start + ROWS_AT_ONCE], np.float64)
+        heat = (block - scale.low) / (scale.high - scale.low)
+        if valid is not None:
+            heat = np.where(valid[start : start + ROWS_AT_ONCE], heat, -1.0)
+        for row in np.flatnonzero(heat.max(axis=1, initial=-1.0) >= SUMMIT):
+            image = start + int(row)
+            basins = _basins(heat[row], grid)
+            if among is not None:
+                basins = [cells for cells in basins if among[image, cells].any()]
+            for cells in basins[:MOST_OF_AN_IMAGE]:
+                found.append((image, float(block[row, cells].max()), cells))
+    return Outlines.of(found)
+
+
+def region_weights(
+    scores: Floats, outlines: Outlines, temperature: float, among: Bools | None = None
+) -> NDArray[np.float32]:
+    """(n_regions, n_patches): the soft weights of an image (Eq. 5 and 6) if nothing but the region
+    counted. scores, among: (n_images, n_patches), as for `find_regions`."""
+    masks = outlines.masks(scores.shape[1])
+    if among is not None:
+        masks &= among[outlines.images]
+    return soft_weights(scores[outlines.images], temperature, masks)
+
+
+def region_scores(scores: Floats, outlines: Outlines, scale: HeatScale) -> NDArray[np.float64]:
+    """(n_regions, n_patches): the scores of an image if the region were its only flaw: those
+    outside of it are at most what is still normal."""
+    values = np.asarray(scores[outlines.images], np.float64)
+    return np.where(outlines.masks(scores.shape[1]), values, np.minimum(values, scale.low))
+
+
+def _basins(heat: NDArray[np.float64], grid: tuple[int, int]) -> list[NDArray[np.int64]]:
+    """The patches of each region of one image, the region with the hottest patch first.
+
+    From the hottest patch down, each joins the highest of the regions that it touches, or begins
+    one. Where two meet, the lower one becomes part of the higher if it rises too little above.
+    """
+    near = _neighbours(grid)
+    warm = np.flatnonzero(heat > 0)
+    order = warm[np.argsort(-heat[warm], kind="stable")]
+    values = heat.tolist()
+    region_of: dict[int, int] = {}
+    summits: list[float] = []
+    part_of: list[int] = []
+
+    def whole(region: int) -> int:
+        while part_of[region] != region:
+            region = part_of[region]
+        return region
+
+    for patch in order.tolist():
+        touched = {whole(region_of[cell]) for cell in near[patch] if cell in region_of}
+        if not touched:
+            region_of[patch] = len(summits)
+            part_of.append(len(summits))
+            summits.append(values[patch])
+            continue
+        highest, *others = sorted(touched)  # numbered from the highest summit down
+        region_of[patch] = highest
+        for region in others:
+            if values[patch] >= SADDLE * summits[region]:
+                part_of[region] = highest
+    labels = np.array([whole(region_of[patch]) for patch in order.tolist()])
+    hot = [region for region in np.unique(labels) if summits[region] >= SUMMIT]
+    high = heat[order] >= EDGE * np.array(summits)[labels]
+    return [np.sort(order[(labels == region) & high]) for region in hot]
+
+
+@cache
+def _neighbours(grid: tuple[int, int]) -> tuple[tuple[int, ...], ...]:
+    """The up to eight patches around each patch."""
+    rows, columns = grid
+    return tuple(
+        tuple(
+            y * columns + x
+            for y in range(max(0, row - 1), min(rows, row + 2))
+            for x in range(max(0, column - 1), min(columns, column + 2))
+            if (y, x) != (row, column)
+        )
+        for row in range(rows)
+        for column in range(columns)
+    )

@@ -1,0 +1,110 @@
+"""Whether what was asked for can be done, and what a person should know of what was given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flawsort.core.errors import InputError, OptionError
+from flawsort.core.records import ImageSet
+
+if TYPE_CHECKING:
+    from flawsort.embeddings.method import Method
+
+# Fewer normal images than this hardly show all that is normal.
+FEW_NORMALS = 10
+
+
+def check_n_clusters(n_clusters: object) -> None:
+    """ "auto", or a whole number from 2."""
+    if n_clusters == "auto":
+        return
+    if isinstance(n_clusters, bool) or not isinstance(n_clusters, int | np.integer):
+        raise OptionError(f"n_clusters must be 'auto' or a whole number. Got {n_clusters!r}.")
+    if n_clusters < 2:
+        raise OptionError(f"n_clusters must be at least 2. Got {n_clusters}.")
+
+
+def check_random_state(random_state: object) -> None:
+    """A whole number from 0."""
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if not whole or random_state < 0:  # type: ignore[operator]
+        raise OptionError(f"random_state must be a whole number from 0. Got {random_state!r}.")
+
+
+def check_runner(
+    runner: object,
+    method: Method,
+    *,
+    normals: bool,
+    address: object = None,
+    n_workers: object = None,
+    parts: object = None,
+    max_memory: object = None,
+) -> None:
+    """ "local" or "ray", and options that go with it. normals: whether there are any."""
+    if runner not in ("local", "ray"):
+        raise OptionError(f"runner must be 'local' or 'ray'. Got {runner!r}.")
+    if runner == "local":
+        given = {"address": address, "n_workers": n_workers, "parts": parts}
+        for name, value in given.items():
+            if value is not None:
+                raise OptionError(
+                    f"{name} is of a Ray cluster, and runner 'local' has none: use runner 'ray', "
+                    f"or leave it out. Got {value}."
+                )
+        return
+    if method.weights == "uniform":
+        raise OptionError("weights='uniform' compares nothing, so runner 'ray' has nothing to do.")
+    if method.n_peers == "all" and not normals:
+        raise OptionError(
+            "runner 'ray' compares with a sample of peers, which the machine that calls embeds: "
+            "with all of them it would do the work alone. Got n_peers='all', which the preset "
+            "'paper' has too. Use n_peers=128 or the default method, give normal images, or leave "
+            "runner 'local'."
+        )
+    if max_memory is not None:
+        raise OptionError(
+            "runner 'ray' streams a set of any size, and workers take memory of their own, so "
+            f"max_memory cannot be kept to: leave it out. Got {max_memory!r}."
+        )
+    if address is not None and parts is None:
+        raise OptionError(
+            "The workers of a running cluster need parts, a folder that all its machines see, or "
+            f"a URL such as s3://bucket/parts. Got address {address!r} and no parts."
+        )
+
+
+def check_count(n: int, n_clusters: int | str, found: ImageSet | None = None) -> None:
+    """At least two images, and as many as groups. found: with those that were set aside."""
+    if n < 2:
+        bad = 0 if found is None else len(found.set_aside)
+        aside = f"; {bad} {'was' if bad == 1 else 'were'} set aside" if bad else ""
+        raise InputError(f"At least 2 usable images are needed to group them. Got {n}{aside}.")
+    if isinstance(n_clusters, int | np.integer) and n_clusters > n:
+        raise OptionError(
+            f"n_clusters must be {'2' if n == 2 else f'between 2 and {n}'} (the number of images). "
+            f"Got {n_clusters}."
+        )
+
+
+def input_warnings(images: ImageSet, normals: ImageSet | None) -> list[str]:
+    """What a person should know before trusting the groups."""
+    notes = []
+    copies = images.duplicates()
+    if copies:
+        count = sum(len(group) - 1 for group in copies)
+        are = "are exact copies of others" if count > 1 else "is an exact copy of another"
+        notes.append(f"{count} of the images {are}.")
+    if normals is not None:
+        both = len(set(images.digests) & set(normals.digests))
+        if both:
+            notes.append(
+                f"{both} of the images {'are' if both > 1 else 'is'} among the normal ones too."
+            )
+        known = len(set(normals.digests))
+        if known < FEW_NORMALS:
+            few = f"{known} normal image{'s' if known > 1 else ''}"
+            notes.append(f"Only {few}: what is not shown there looks unusual.")
+    return notes

@@ -1,0 +1,118 @@
+"""How much memory a run takes, in memory or streamed, and which of the two it shall be."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+
+from flawsort.core.errors import OptionError
+
+# Up to so many bytes of bags a set is held in memory, unless a limit was given.
+IN_MEMORY = 2**30
+# What Python, NumPy and onnxruntime with a backbone take themselves.
+BASE = 400 * 2**20
+# Of an image besides its patches: its thumbnail, its names and digests, and its rows in tables.
+PER_IMAGE = 12_000
+# The sample of a streamed run, and its batches on the way, in images (see flawsort.fitting.fit).
+SAMPLE_IMAGES = 512
+BATCHED_IMAGES = 4 * 64
+# What is said to do where everybody cannot be compared with everybody.
+FEWER_PEERS = 128
+# A bank of normals, its inverted lists, and what building them takes.
+BANK = 3 * 512 * 2**20
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes from 4GB, 500M or a plain number."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", str(text), re.IGNORECASE)
+    amount = float(found[1]) if found else 0.0
+    size = int(amount * _UNITS[found[2].upper()]) if found and math.isfinite(amount) else 0
+    if size <= 0:
+        raise OptionError(f"max_memory must be a size such as 4GB or 500M. Got '{text}'.")
+    return size
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a set needs. n_patches, dim: of a bag. n_peers: of a streamed run."""
+
+    n_images: int
+    n_normals: int
+    n_patches: int
+    dim: int
+    n_peers: int = 0
+
+    @property
+    def bag(self) -> int:
+        return 2 * self.n_patches * self.dim
+
+    @property
+    def bags(self) -> int:
+        """Bytes of all bags."""
+        return (self.n_images + self.n_normals) * self.bag
+
+    @property
+    def in_memory(self) -> int:
+        """Bytes, about, of a run with all bags in memory."""
+        # Scores and weights in single precision, and what they are copied to and computed from.
+        results = self.n_images * (32 * self.n_patches + 16 * self.dim + PER_IMAGE)
+        # With peers the same patches in eight bits, twice, and the nearest distances of each.
+        peers = self.n_images * self.n_patches * (2 * self.dim + 128)
+        known = min(BANK, 3 * self.n_normals * self.bag)
+        return BASE + self.bags + results + max(peers, known)
+
+    @property
+    def streamed(self) -> int:
+        """Bytes, about, of a run that streams."""
+        # Scores and weights in half precision, joined and put in order, which takes them twice.
+        results = self.n_images * (8 * self.n_patches + 16 * self.dim + PER_IMAGE)
+        normals = self.n_normals * self.bag
+        known = min(normals, IN_MEMORY) + min(BANK, 3 * normals)
+        # Peers come out of the sample, and are kept twice: as they are, and in eight bits.
+        held = max(SAMPLE_IMAGES, self.n_peers) + self.n_peers + BATCHED_IMAGES
+        held = min(held, 3 * self.n_images)
+        return BASE + held * self.bag + results + known
+
+
+def shall_stream(need: Need, max_memory: int | None, *, everybody: bool) -> bool:
+    """Whether a run streams. everybody: all images are compared with each other, which cannot be
+    streamed. OptionError where max_memory cannot be met, with what would meet it."""
+    if max_memory is None:
+        return not everybody and need.bags > IN_MEMORY
+    if need.in_memory <= max_memory:
+        return False
+    if everybody:
+        sampled = replace(need, n_peers=FEWER_PEERS)
+        would_do = need.n_images > FEWER_PEERS and sampled.streamed <= max_memory
+        raise OptionError(
+            f"Comparing {need.n_images:,} images with each other takes about "
+            f"{_enough(need.in_memory)}, more than max_memory, {_shown(max_memory)}: allow as much"
+            + (
+                f", or compare with a sample of peers, which can be streamed: "
+                f"n_peers={FEWER_PEERS}."
+                if would_do
+                else "."
+            )
+        )
+    if need.streamed > max_memory:
+        fewer = replace(need, n_images=1, n_peers=0).streamed <= max_memory
+        raise OptionError(
+            f"{need.n_images:,} images take about {_enough(need.streamed)} even when they are "
+            f"streamed. max_memory is {_shown(max_memory)}: allow {_enough(need.streamed)}"
+            + (", or sort fewer images at a time." if fewer else ".")
+        )
+    return True
+
+
+def _enough(size: int) -> str:
+    """Rounded up: what is said to do must do."""
+    return f"{math.ceil(10 * size / 2**30) / 10:.1f} GB"
+
+
+def _shown(size: int) -> str:
+    if size < 2**20:
+        return f"{size:,} bytes"
+    return f"{size / 2**20:.0f} MB" if size < 2**30 else f"{size / 2**30:.1f} GB"

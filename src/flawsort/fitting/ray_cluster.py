@@ -1,0 +1,118 @@
+"""A Ray cluster to work on: one that is running, or one started here and stopped again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from flawsort.core.errors import OptionError
+from flawsort.core.threads import n_threads
+
+# Read when Ray is imported: it reports to nobody, and prints nothing of its own workings.
+_QUIETLY = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@contextmanager
+def connected(address: str | None, n_cpus: int) -> Iterator[Any]:
+    """The module `ray`, connected. What is running already is used and stays; a cluster that is
+    started here, for address None and with room for n_cpus at least, is stopped at the end."""
+    for name, value in _QUIETLY.items():
+        os.environ.setdefault(name, value)
+    import ray
+    import ray.data
+
+    if ray.is_initialized():
+        yield ray
+        return
+    options: dict[str, Any] = {"address": address}
+    if address is None:
+        n_cpus = max(n_threads(), n_cpus)
+        options = {"address": "local", "num_cpus": n_cpus, "include_dashboard": False}
+    try:
+        with _no_standard_error():
+            ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = "could be started here" if address is None else f"at '{address}'"
+        raise OptionError(
+            f"No Ray cluster {where}: {str(error).splitlines()[0]} Start one with "
+            "'ray start --head' and name its address."
+        ) from error
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    try:
+        with _no_news_of_workers():
+            yield ray
+    finally:
+        ray.shutdown()
+
+
+def n_fitting(ray: Any, cpus: int, gpus: float) -> int:
+    """How many workers with so many processors and GPUs the machines of a cluster have room for."""
+    total = 0
+    for node in ray.nodes():
+        if node["Alive"]:
+            there = node["Resources"]
+            room = there.get("CPU", 0) // cpus
+            if gpus:
+                room = min(room, there.get("GPU", 0) // gpus)
+            total += int(room)
+    if not total:
+        and_gpus = f" and {gpus:g} GPUs" if gpus else ""
+        raise OptionError(
+            f"No machine of the Ray cluster has {cpus} CPUs{and_gpus} for a worker. Ask for less "
+            "a worker, or add a machine."
+        )
+    return total
+
+
+def check_one_machine(ray: Any) -> None:
+    """Of a cluster that is to write on this machine's disk."""
+    here = socket.gethostname()
+    others = sorted({node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]} - {here})
+    if others:
+        raise OptionError(
+            f"The Ray cluster has machines that do not see the folders of this one: "
+            f"'{others[0]}'{' and others' if len(others) > 1 else ''}. Give parts, a folder that "
+            "all of them see, or a URL such as s3://bucket/parts."
+        )
+
+
+@contextmanager
+def _no_standard_error() -> Iterator[None]:
+    """Ray's core says on standard error that it was told to be quiet. It is not Python's."""
+    try:
+        saved = os.dup(2)
+    except OSError:  # there is none
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
+
+
+@contextmanager
+def _no_news_of_workers() -> Iterator[None]:
+    """Ray prints that a worker was lost on standard output, where results are written."""
+    from ray._private import worker
+
+    printing = getattr(worker, "print_to_stdstream", None)
+    if printing is None:
+        yield
+        return
+    worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = printing

@@ -1,0 +1,127 @@
+"""Whatever a user passes as images, brought to one shape; and copies told from distinct content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.errors import InputError
+from flawsort.core.records import Bags, ImageSet, RemoteFile, SetAside
+from flawsort.core.remote import is_url
+from flawsort.core.text import pluralise
+from flawsort.images.find import array_images, find_images
+
+Images: TypeAlias = (
+    str | Path | Sequence[str | Path] | NDArray[Any] | Sequence[NDArray[Any]] | ImageSet | Bags
+)
+
+
+def gather(given: Images) -> ImageSet | Bags:
+    """Whatever a user passes as images, found and checked."""
+    if isinstance(given, ImageSet | Bags):
+        return given
+    if isinstance(given, str | Path):
+        return find_images(given)
+    if isinstance(given, np.ndarray):
+        return array_images(given)
+    items: list[Any] = list(given)
+    if items and all(isinstance(item, str | Path) for item in items):
+        return _in_given_order(find_images(items), [_place(item) for item in items])
+    return array_images(items)
+
+
+def _place(item: str | Path) -> Path | RemoteFile:
+    return RemoteFile(item) if isinstance(item, str) and is_url(item) else Path(item)
+
+
+def _in_given_order(images: ImageSet, given: list[Path | RemoteFile]) -> ImageSet:
+    """Files that were listed one by one keep their order, so that results line up with them."""
+    place = {path: row for row, path in reversed(list(enumerate(given)))}
+    if not all(
+        source in place for source in images.sources if isinstance(source, Path | RemoteFile)
+    ):
+        return images
+    return images.take(sorted(range(len(images)), key=lambda row: place[images.sources[row]]))  # type: ignore[index]
+
+
+def image_set_of(bags: Bags) -> ImageSet:
+    """Bags have no files: their own bytes stand for the content."""
+    blank = np.full((1, 1), 128, np.uint8)
+    valid = bags.valid if bags.valid is not None else np.empty((len(bags), 0), bool)
+    digests = (
+        hashlib.sha256(bag.tobytes() + mask.tobytes()).hexdigest()
+        for bag, mask in zip(bags.patches, valid, strict=True)
+    )
+    return ImageSet(
+        tuple(f"bag-{row:05d}" for row in range(len(bags))), (blank,) * len(bags), tuple(digests)
+    )
+
+
+def checked(bags: Bags) -> Bags:
+    """Bags from outside: finite, of unit length, and with valid patches in place of the others."""
+    lengths = np.stack([np.linalg.norm(bag.astype(np.float32), axis=1) for bag in bags.patches])
+    if bags.valid is not None:
+        lengths = lengths[bags.valid]
+    if not np.allclose(lengths, 1, atol=0.01):
+        raise InputError(
+            "patches must be finite and of unit length. Got lengths from "
+            f"{lengths.min():.3g} to {lengths.max():.3g}: divide each patch by its own."
+        )
+    if bags.valid is None or bags.valid.all():
+        return bags
+    if not bags.valid.any(axis=1).all():
+        raise InputError("Every image needs a valid patch. Got one with none: leave it out.")
+    patches = bags.patches.copy()
+    for bag, valid in zip(patches, bags.valid, strict=True):
+        bag[~valid] = bag[valid.argmax()]
+    return replace(bags, patches=patches)
+
+
+def check_found(images: ImageSet) -> None:
+    """Refuse too few images before any is read: how many of them are usable is not known yet."""
+    if len(images) >= 2:
+        return
+    what = "array" if any(isinstance(source, np.ndarray) for source in images.sources) else "file"
+    bad, aside = images.set_aside, ""
+    if bad:
+        were = "1 was set aside," if len(bad) == 1 else f"{len(bad)} were set aside, the first"
+        aside = f"; {were} '{bad[0].name}': {bad[0].reason}"
+    found = pluralise(len(images), what, none="no")
+    raise InputError(f"At least 2 images are needed to group them. Found {found}{aside}.")
+
+
+def distinct_rows(images: ImageSet) -> NDArray[np.int64]:
+    """Rows of the first image of each content, in the order of content."""
+    first = {digest: row for row, digest in reversed(list(enumerate(images.digests)))}
+    return np.array([first[digest] for digest in sorted(first)], np.int64)
+
+
+def content_rows(images: ImageSet, distinct: ImageSet) -> NDArray[np.int64]:
+    """For each image the row of its content among the distinct ones."""
+    row = {digest: place for place, digest in enumerate(distinct.digests)}
+    return np.array([row[digest] for digest in images.digests], np.int64)
+
+
+def said_of(images: ImageSet, said: Mapping[str, int]) -> NDArray[np.int64]:
+    """(n_images,): what was said of each, by its SHA-256; -1 where nothing was."""
+    return np.array([said.get(digest, -1) for digest in images.digests], np.int64)
+
+
+def used_images(images: ImageSet, embedded: ImageSet) -> ImageSet:
+    """The images whose content could be embedded; the others, copies too, are set aside."""
+    good = set(embedded.digests)
+    reasons = {entry.name: entry.reason for entry in embedded.set_aside}
+    of_first = {images.digests[row]: images.names[row] for row in distinct_rows(images)}
+    return images.without(
+        [
+            SetAside(name, reasons[of_first[digest]])
+            for name, digest in zip(images.names, images.digests, strict=True)
+            if digest not in good
+        ]
+    )

@@ -1,0 +1,435 @@
+"""Decode image files (or arrays) to the pixels that a backbone sees, at their full depth."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from flawsort.core.errors import InputError, OptionError
+from flawsort.core.records import Bools, Source
+from flawsort.images.decode import UnreadableImage as UnreadableImage
+from flawsort.images.decode import is_deep, load, upright_size
+from flawsort.images.find import printable
+
+MAX_PIXELS = 200_000_000
+MAX_TILES = 16
+
+_FITS = ("stretch", "pad", "crop")
+_FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+_WINDOW_PERCENTILES = (0.1, 99.9)
+# 16 million numbers hold in 128 MB; 65,536 of one image fix its percentiles well enough.
+_WINDOW_SAMPLES, _IMAGE_SAMPLES = 16_000_000, 65_536
+
+# Images more than this many times too large are first brought near by averaging whole blocks,
+# which is cheap and, this far from the end, cannot be seen in the result.
+_REDUCING_GAP = 3.0
+
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What of an image the backbone sees, and how.
+
+    fit: onto the backbone's input (with tiles: onto all of them together) by "stretch", by "pad"
+        (aspect kept, edge pixels repeated around it, and marked as not inside) or by "crop"
+        (aspect kept, the middle of the longer side).
+    roi: left, top, right, bottom. All at most 1: fractions of the image; otherwise pixels.
+    mask: an image file, non-zero = inside, stretched to each image; crops to its bounding box.
+    tiles: rows and columns that the view is cut into, each as large as the backbone's input.
+    resample: "bilinear" or "bicubic"; both average where they reduce.
+    window: the values of a deep (more than 8 bits) image that become 0 and 1.
+    max_pixels: larger images are refused before they are decoded.
+    """
+
+    fit: Literal["stretch", "pad", "crop"] = "stretch"
+    roi: Box | None = None
+    mask: Path | None = None
+    tiles: tuple[int, int] = (1, 1)
+    resample: Literal["bilinear", "bicubic"] = "bilinear"
+    window: tuple[float, float] | None = None
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        if self.fit not in _FITS:
+            raise OptionError(f"fit must be one of {', '.join(_FITS)}. Got {self.fit!r}.")
+        if self.resample not in _FILTERS:
+            raise OptionError(
+                f"resample must be one of {', '.join(_FILTERS)}. Got {self.resample!r}."
+            )
+        if self.roi is not None and self.mask is not None:
+            raise OptionError("roi must be a box or a mask, not both. Got both. Leave one out.")
+        if self.roi is not None:
+            _check_roi(self.roi)
+        if len(self.tiles) != 2 or not all(
+            isinstance(n, int) and 1 <= n <= MAX_TILES for n in self.tiles
+        ):
+            raise OptionError(
+                f"tiles must be rows and columns from 1 to {MAX_TILES}. Got {self.tiles}."
+            )
+        if self.window is not None and not (
+            len(self.window) == 2
+            and all(math.isfinite(value) for value in self.window)
+            and self.window[0] < self.window[1]
+        ):
+            raise OptionError(f"window must be two numbers, low < high. Got {self.window}.")
+        if self.max_pixels < 1:
+            raise OptionError(f"max_pixels must be at least 1. Got {self.max_pixels}.")
+
+    def describe(self) -> dict[str, Any]:
+        """The view as JSON-able values for manifests and cache keys; the mask as its SHA-256."""
+        return {
+            "fit": self.fit,
+            "roi": None if self.roi is None else [float(value) for value in self.roi],
+            "mask": None if self.mask is None else _mask(self.mask).digest,
+            "tiles": [int(n) for n in self.tiles],
+            "resample": self.resample,
+            "window": None if self.window is None else [float(value) for value in self.window],
+            "max_pixels": int(self.max_pixels),
+        }
+
+    @classmethod
+    def from_description(cls, described: Mapping[str, Any], mask: Path | None = None) -> View:
+        """The view that `describe` described; `mask` is where its mask file is now."""
+        if described["mask"] is None:
+            mask = None
+        elif mask is None:
+            raise OptionError("This view was made with a mask. Pass the same mask file. Got none.")
+        elif (found := _mask(mask).digest) != described["mask"]:
+            raise OptionError(
+                f"The mask must be the file that the view was made with, SHA-256 "
+                f"{described['mask'][:12]}... Got '{printable(mask)}', {found[:12]}..."
+            )
+        rows, columns = described["tiles"]
+        return cls(
+            fit=described["fit"],
+            roi=None if described["roi"] is None else tuple(described["roi"]),
+            mask=mask,
+            tiles=(rows, columns),
+            resample=described.get("resample", "bilinear"),  # runs made before there was a choice
+            window=None if described["window"] is None else tuple(described["window"]),
+            max_pixels=described["max_pixels"],
+        )
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """What the backbone gets of one image.
+
+    frames: (n_tiles, 3, height, width) float32 RGB in 0..1, tiles row by row.
+    inside: (rows * height, columns * width), False on padding and outside the mask; None: all.
+    """
+
+    frames: NDArray[np.float32]
+    inside: Bools | None
+
+
+def parse_roi(text: str) -> Box | Path:
+    """A region of interest as written on the command line: "left,top,right,bottom" or a mask."""
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = ()
+    if len(values) == 4:
+        _check_roi(values)
+        return values
+    if text and Path(text).is_file():
+        return Path(text)
+    raise OptionError(
+        "roi must be left,top,right,bottom (fractions up to 1, or pixels) or an existing mask "
+        f"image. Got '{printable(text)}'."
+    )
+
+
+def parse_tiles(text: str) -> tuple[int, int]:
+    """Rows and columns from "2x3", or from "2" for 2 x 2."""
+    parts = text.lower().split("x")
+    counts = [int(part) for part in parts if part.strip().isdecimal()]
+    if len(counts) != len(parts) or len(parts) > 2 or not all(1 <= n <= MAX_TILES for n in counts):
+        raise OptionError(
+            f"tiles must be like 2x3 (rows x columns) or 2, from 1 to {MAX_TILES} each. "
+            f"Got '{printable(text)}'."
+        )
+    return counts[0], counts[-1]
+
+
+def decode(source: Source | bytes, view: View, size: tuple[int, int]) -> Pixels:
+    """The pixels of an image as the backbone sees them. size: (height, width) of its input.
+
+    source: a file, what a file holds, or an array. Upright (EXIF), first frame, RGB. What is
+    transparent becomes white, as viewers show it: the colours under it are arbitrary. Raises
+    UnreadableImage for content that cannot be used.
+    """
+    rows, columns = view.tiles
+    height, width = size
+    frame, inside = _fitted(source, view, (rows * height, columns * width))
+    tiles = frame.reshape(3, rows, height, columns, width).transpose(1, 3, 0, 2, 4)
+    return Pixels(np.ascontiguousarray(tiles.reshape(rows * columns, 3, height, width)), inside)
+
+
+def thumbnail(source: Source, view: View, size: tuple[int, int], long_side: int) -> Image.Image:
+    """The view of an image as an RGB picture, its longer side `long_side` pixels.
+
+    A patch grid stretched over it lies where its patches are: with "stretch" it has the view's own
+    aspect, with "pad" (padding included) and "crop" that of all tiles together. size: as `decode`.
+    """
+    canvas = None
+    if view.fit != "stretch":
+        canvas = _scaled(view.tiles[0] * size[0], view.tiles[1] * size[1], long_side)
+    frame, _ = _fitted(source, view, canvas, long_side)
+    return Image.fromarray(np.rint(frame.transpose(1, 2, 0) * 255).astype(np.uint8))
+
+
+def locate(
+    boxes: NDArray[np.float64], view: View, size: tuple[int, int], source: Source
+) -> NDArray[np.float64]:
+    """(n, 4): where boxes of a view lie in the upright image, as left, top, right, bottom in
+    fractions of it. boxes: the same in fractions of the view. size: as `decode`.
+
+    Only where the view is not the whole image, stretched, is the source looked at for its size.
+    """
+    if view.fit == "stretch" and view.roi is None and view.mask is None:
+        return boxes
+    width, height = upright_size(source, view.max_pixels)
+    seen, _ = _region(view, (width, height))
+    left, top, right, bottom = _window(
+        seen, view, (view.tiles[0] * size[0], view.tiles[1] * size[1])
+    )
+    corner, span = np.array([left, top] * 2), np.array([right - left, bottom - top] * 2)
+    low, high = np.array([seen[0], seen[1]] * 2), np.array([seen[2], seen[3]] * 2)
+    inside = np.clip(corner + boxes * span, low, high)
+    fractions: NDArray[np.float64] = inside / np.array([width, height] * 2)
+    return fractions
+
+
+def measure_window(
+    sources: Sequence[Source], max_pixels: int = MAX_PIXELS, *, threads: int = 4
+) -> tuple[float, float] | None:
+    """The 0.1 and 99.9 percentiles of the values of all deep images; None if there are none.
+
+    From an even sample of each image, whatever the order of the files; of 8-bit files only the
+    header is opened. Unreadable images are left out, and fully transparent pixels.
+    """
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        flags = pool.map(lambda source: is_deep(source, max_pixels), sources)
+        deep = [source for source, flag in zip(sources, flags, strict=True) if flag]
+        if not deep:
+            return None
+        budget = min(_IMAGE_SAMPLES, max(64, _WINDOW_SAMPLES // len(deep)))
+        samples = list(pool.map(lambda source: _sample(source, max_pixels, budget), deep))
+    values = np.concatenate(samples)
+    if not values.size:
+        return None
+    low, high = (float(value) for value in np.percentile(values, _WINDOW_PERCENTILES))
+    return low, high if high > low else low + max(1.0, abs(low) * 1e-6)
+
+
+@dataclass(frozen=True)
+class _Mask:
+    image: Image.Image
+    digest: str
+
+
+def _check_roi(roi: tuple[float, ...]) -> None:
+    if len(roi) == 4 and all(math.isfinite(value) and value >= 0 for value in roi):
+        left, top, right, bottom = roi
+        if left < right and top < bottom:
+            return
+    raise OptionError(
+        "roi must be left,top,right,bottom, none negative, with left < right and top < bottom. "
+        f"Got {','.join(f'{value:g}' for value in roi)}."
+    )
+
+
+def _fitted(
+    source: Source | bytes, view: View, canvas: tuple[int, int] | None, long_side: int = 0
+) -> tuple[NDArray[np.float32], Bools | None]:
+    """The view of an image on a canvas (height, width); None: of its own aspect, `long_side` long.
+
+    Returns (3, height, width) in 0..1, and (height, width) of what is inside or None for all.
+    """
+    enough = None
+    if view.roi is None and view.mask is None:
+        # Pixels of a region would have to be counted in the image as it is.
+        enough = int(_REDUCING_GAP * max(canvas or (long_side,)))
+    raster = load(source, view.max_pixels, enough=enough)
+    try:
+        planes = raster.planes(view.window)
+        box, mask = _region(view, planes[0].size)
+        if box != (0, 0, *planes[0].size):
+            # Cut out first: a resizing filter would look past the edges of a box.
+            planes = [plane.crop(box) for plane in planes]
+            mask = None if mask is None else mask.crop(box)
+            box = (0, 0, *planes[0].size)
+        if canvas is None:
+            canvas = _scaled(box[3] - box[1], box[2] - box[0], long_side)
+        return _placed(planes, mask, box, view, canvas)
+    except MemoryError as error:
+        raise UnreadableImage("there is not enough memory for it") from error
+
+
+def _placed(
+    planes: list[Image.Image],
+    mask: Image.Image | None,
+    box: Box,
+    view: View,
+    canvas: tuple[int, int],
+) -> tuple[NDArray[np.float32], Bools | None]:
+    content, pads = canvas, ((0, 0), (0, 0))
+    if view.fit == "crop":
+        box = _central(box, canvas)
+    elif view.fit == "pad":
+        width, height = box[2] - box[0], box[3] - box[1]
+        scale = min(canvas[0] / height, canvas[1] / width)
+        content = (
+            min(canvas[0], max(1, round(height * scale))),
+            min(canvas[1], max(1, round(width * scale))),
+        )
+        pads = (_halves(canvas[0] - content[0]), _halves(canvas[1] - content[1]))
+    inside = np.ones(content, np.bool_)
+    if mask is not None:
+        inside = np.asarray(mask.resize(content[::-1], Image.Resampling.NEAREST, box)) > 0
+    if not inside.any():
+        raise UnreadableImage("the mask leaves nothing of it to see")
+    frame = _resized(planes, content, box, _FILTERS[view.resample])
+    if content != canvas:
+        frame = np.pad(frame, ((0, 0), *pads), mode="edge")
+        inside = np.pad(inside, pads)
+    return frame, None if inside.all() else inside
+
+
+def _window(box: tuple[int, int, int, int], view: View, canvas: tuple[int, int]) -> Box:
+    """What part of the image the canvas shows; with "pad" it reaches beyond the box."""
+    if view.fit == "stretch":
+        return box
+    if view.fit == "crop":
+        return _central(box, canvas)
+    left, top, right, bottom = box
+    width, height = right - left, bottom - top
+    scale = min(canvas[0] / height, canvas[1] / width)
+    wide, high = canvas[1] / scale, canvas[0] / scale
+    x, y = left - (wide - width) / 2, top - (high - height) / 2
+    return x, y, x + wide, y + high
+
+
+def _resized(
+    planes: list[Image.Image], size: tuple[int, int], box: Box, kind: Image.Resampling
+) -> NDArray[np.float32]:
+    # Filters in pillow widen with the reduction: they average, so that nothing is skipped.
+    resized = [
+        np.asarray(plane.resize(size[::-1], kind, box, reducing_gap=_REDUCING_GAP))
+        for plane in planes
+    ]
+    if resized[0].dtype == np.uint8:
+        levels = resized[0]
+        scaled = np.empty((3, *size), np.float32)
+        scaled[...] = np.moveaxis(levels, 2, 0) if levels.ndim == 3 else levels
+        scaled /= np.float32(255)
+        return scaled
+    # Clipped again: float sums of the filter may leave 0..1, a bicubic one by more than rounding.
+    frame: NDArray[np.float32] = np.broadcast_to(np.stack(resized), (3, *size))
+    return np.clip(frame, 0, 1)
+
+
+def _region(
+    view: View, size: tuple[int, int]
+) -> tuple[tuple[int, int, int, int], Image.Image | None]:
+    """The box of whole pixels that the view keeps of an image, and the mask at the image's size."""
+    width, height = size
+    if view.mask is not None:
+        mask = _mask(view.mask).image.resize(size, Image.Resampling.NEAREST)
+        covered = mask.getbbox()
+        if covered is None:
+            raise UnreadableImage(f"the mask leaves nothing of its {width} x {height} pixels")
+        return covered, mask
+    if view.roi is None:
+        return (0, 0, width, height), None
+    across, down = (width, height) if max(view.roi) <= 1 else (1, 1)
+    left, top = math.floor(view.roi[0] * across), math.floor(view.roi[1] * down)
+    right, bottom = math.ceil(view.roi[2] * across), math.ceil(view.roi[3] * down)
+    box = (left, top, min(right, width), min(bottom, height))
+    if box[0] >= box[2] or box[1] >= box[3]:
+        raise UnreadableImage(
+            f"the roi {','.join(f'{v:g}' for v in view.roi)} lies outside its "
+            f"{width} x {height} pixels"
+        )
+    return box, None
+
+
+def _central(box: Box, canvas: tuple[int, int]) -> Box:
+    """The largest part of a box that has the canvas's aspect, in its middle."""
+    left, top, right, bottom = box
+    width, height = right - left, bottom - top
+    scale = max(canvas[0] / height, canvas[1] / width)
+    # Rounding may not carry the part over the edge of the box: pillow refuses that.
+    kept_h, kept_w = min(height, canvas[0] / scale), min(width, canvas[1] / scale)
+    x, y = left + (width - kept_w) / 2, top + (height - kept_h) / 2
+    return x, y, min(right, x + kept_w), min(bottom, y + kept_h)
+
+
+def _scaled(height: int, width: int, long_side: int) -> tuple[int, int]:
+    scale = long_side / max(height, width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def _halves(total: int) -> tuple[int, int]:
+    return total // 2, total - total // 2
+
+
+def _mask(path: Path) -> _Mask:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise InputError(
+            f"The mask '{printable(path)}' cannot be read: {error.strerror}. Check the path."
+        ) from error
+    return _read_mask(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=8)
+def _read_mask(path: Path, _changed: int, _size: int) -> _Mask:
+    try:
+        raster = load(path, MAX_PIXELS, backdrop="black")
+    except UnreadableImage as error:
+        raise InputError(f"The mask '{printable(path)}' cannot be used: {error}.") from error
+    values = raster.pixels16 if raster.pixels8 is None else np.asarray(raster.pixels8)
+    assert values is not None
+    inside = np.any(values.reshape(*values.shape[:2], -1) != 0, axis=2)
+    if raster.opacity is not None:
+        inside &= raster.opacity > 0
+    if not inside.any():
+        raise InputError(
+            f"The mask '{printable(path)}' covers nothing: all its pixels are zero. "
+            "Paint what shall be seen in white."
+        )
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return _Mask(Image.fromarray(inside.astype(np.uint8) * 255), digest)
+
+
+def _sample(source: Source, max_pixels: int, budget: int) -> NDArray[np.float64]:
+    """At most about `budget` values of a deep image, evenly from all over it."""
+    try:
+        raster = load(source, max_pixels)
+    except UnreadableImage:
+        return np.empty(0)
+    assert raster.pixels16 is not None
+    height, width, channels = raster.pixels16.shape
+    step = max(1, math.ceil(height * width * channels / budget))
+    # A step that shares a factor with the width would look at some columns only.
+    while math.gcd(step, width) > 1:
+        step += 1
+    values = raster.pixels16.reshape(-1, channels)[::step]
+    if raster.opacity is not None:
+        values = values[raster.opacity.reshape(-1)[::step] > 0]
+    numbers = values.astype(np.float64).ravel()
+    return numbers[np.isfinite(numbers)]

@@ -1,0 +1,116 @@
+"""What people said of one run, carried over to another with more images or another k."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flawsort.clusters.constrained import carry_over
+from flawsort.core.records import ImageSet
+from flawsort.core.text import pluralise
+from flawsort.images.find import printable
+from flawsort.labels.edit_checks import Edit
+from flawsort.labels.edits import CARRY
+from flawsort.labels.groups import Labelling
+from flawsort.labels.store import EditStore, Session
+from flawsort.runs.folder import EDITS, Run
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A run as people left it. digests: of its images, in its rows. spent: labels given there.
+    edited: whether an edit is in force."""
+
+    folder: Path
+    labelling: Labelling
+    digests: tuple[str, ...]
+    spent: int = 0
+    edited: bool = True
+
+    @classmethod
+    def of(cls, folder: Path) -> Earlier:
+        with Session(folder) as session:
+            now, digests = session.state, tuple(session.run.table["sha256"])
+            return cls(folder, now.labelling, digests, now.spent, now.edited)
+
+    @property
+    def said(self) -> Mapping[str, int]:
+        """The group of each image that a person has confirmed, by its SHA-256. To be unsure says
+        nothing, nor do copies of one image that were put into different groups."""
+        unsure = set(self.labelling.with_role("unsure"))
+        found: dict[str, set[int]] = {}
+        for row in np.flatnonzero(self.labelling.confirmed):
+            found.setdefault(self.digests[row], set()).add(int(self.labelling.labels[row]))
+        one = {digest: groups.pop() for digest, groups in found.items() if len(groups) == 1}
+        return {digest: group for digest, group in one.items() if group not in unsure}
+
+    def note(self, images: ImageSet) -> str:
+        """A line on what of it comes over to these images."""
+        source = printable(self.folder)
+        if not self.edited:
+            return f"Nobody has said anything of {source} yet: grouped as if it were not given."
+        said = self.said
+        names = sum(bool(group.name) for group in self.labelling.groups.values())
+        confirmed = sum(digest in said for digest in images.digests)
+        only = "" if names or said else ", only the numbers of its groups"
+        return (
+            f"From {source}: {pluralise(names, 'name', none='no')} and "
+            f"{pluralise(confirmed, 'confirmed image', none='no')}{only}."
+        )
+
+    def carried(self, run: Run) -> Edit:
+        """The first edit of another run: its groups with the ids, names and roles of those that
+        they continue, and what was confirmed and given several kinds."""
+        before = dict(zip(self.digests, self.labelling.labels.tolist(), strict=True))
+        row_before = {digest: row for row, digest in enumerate(self.digests)}
+        digests, said = run.table["sha256"], self.said
+        labels, _ = carry_over(
+            np.array(run.table["cluster"], np.int64),
+            np.array([before.get(digest, -1) for digest in digests], np.int64),
+            np.array([said.get(digest, -1) for digest in digests], np.int64),
+            self.labelling.next_id,
+        )
+        # As it was said, even if that was after the run had begun to be made.
+        labels = np.array([said.get(d, one) for d, one in zip(digests, labels, strict=True)])
+        several: dict[str, list[int]] = {}
+        for row, digest in enumerate(digests):
+            others = self.labelling.several.get(row_before.get(digest, -1))
+            if others is not None:
+                several[str(row)] = list(others)
+        return Edit(CARRY, self._payload(run, labels.tolist(), several))
+
+    def _payload(
+        self, run: Run, labels: list[int], several: Mapping[str, list[int]]
+    ) -> dict[str, Any]:
+        known = self.labelling.groups
+        said = self.said
+        named = [group.id for group in known.values() if group.name]
+        others = [group for some in several.values() for group in some]
+        return {
+            "groups": [
+                {
+                    "id": group,
+                    "name": known[group].name if group in known else "",
+                    "role": known[group].role if group in known else "flaw",
+                }
+                for group in sorted({*labels, *named, *others})
+            ],
+            "labels": labels,
+            "confirmed": [row for row, sha in enumerate(run.table["sha256"]) if sha in said],
+            "several": dict(several),
+            "k": run.manifest["clusters"]["n_clusters"],
+            "spent": self.spent,
+        }
+
+    def write(self, run: Run, folder: Path) -> None:
+        """Begin the edits of another run, in whose folder they are put, with what is carried: also
+        what was said since this was read. Where nobody has said anything, no edits are begun."""
+        now = Earlier.of(self.folder)
+        if not now.edited:
+            return
+        with EditStore(folder / EDITS) as store:
+            store.append(now.carried(run), 0, "flawsort")

@@ -1,0 +1,197 @@
+"""The file of a run's edits: how it is made, checked, read and written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from flawsort.core.errors import OptionError, RunError
+from flawsort.runs.folder import EDITS
+
+FORMAT_VERSION = 1
+# Tells a file of edits from any other database: "flsr".
+APPLICATION_ID = 0x666C7372
+# Another process holds the file for milliseconds at a time.
+BUSY_SECONDS = 20.0
+_SCHEMA = f"""
+CREATE TABLE edits (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, author TEXT NOT NULL,
+    kind TEXT NOT NULL, payload TEXT NOT NULL
+);
+CREATE TRIGGER edits_stay BEFORE UPDATE ON edits
+BEGIN SELECT RAISE(ABORT, 'edits are only ever added'); END;
+CREATE TRIGGER edits_remain BEFORE DELETE ON edits
+BEGIN SELECT RAISE(ABORT, 'edits are only ever added'); END;
+CREATE TRIGGER edits_are_not_replaced BEFORE INSERT ON edits
+WHEN EXISTS (SELECT 1 FROM edits WHERE seq = NEW.seq)
+BEGIN SELECT RAISE(ABORT, 'edits are only ever added'); END;
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {FORMAT_VERSION};
+"""
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Make a file of edits of an empty one; check one that there is."""
+    connection.execute("PRAGMA synchronous = FULL")
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        if not is_empty(connection):
+            _check(connection, path)  # before anything of another program's file is changed
+        _to_wal(connection)
+    with transaction(connection):
+        if is_empty(connection):
+            for statement in _statements(_SCHEMA):
+                connection.execute(statement)
+    _check(connection, path)
+
+
+def _to_wal(connection: sqlite3.Connection) -> None:
+    # Another process that does the same at this moment is not waited for by SQLite itself.
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One by one: executescript would end the transaction first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """RunError for a file that is damaged, newer, or of another program."""
+    if is_empty(connection):  # its maker was killed before it was whole: it holds no edit
+        return
+    number = connection.execute("PRAGMA application_id").fetchone()[0]
+    if number != APPLICATION_ID:
+        raise RunError(
+            f"'{path}' is a database of another program. Move it away to begin with the groups as "
+            "they were clustered."
+        )
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version != FORMAT_VERSION:
+        raise RunError(
+            f"The edits in '{path}' have format version {version}; this flawsort reads version "
+            f"{FORMAT_VERSION}. Install a newer flawsort to open them."
+        )
+    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise damaged(path, " ".join(found.split()))
+
+
+@contextlib.contextmanager
+def read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that writes nothing, not even beside the file.
+
+    Where no process has the file open, SQLite would have to make a file beside it to read what
+    is in the write-ahead log. A copy will do: without such a process nothing changes.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            connection = stack.enter_context(contextlib.closing(_opened(path)))
+            _check(connection, path)
+        except sqlite3.OperationalError:
+            copied = Path(stack.enter_context(tempfile.TemporaryDirectory())) / EDITS
+            for suffix in ("", "-wal"):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copyfile(f"{path}{suffix}", f"{copied}{suffix}")
+            connection = stack.enter_context(contextlib.closing(_opened(copied)))
+            _check(connection, path)
+        yield connection
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Holds off all other writers; all of it is kept, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """What SQLite and the system refuse, as a RunError that says what to do."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error) or "busy" in str(error):
+            raise RunError(
+                f"The edits in '{path}' are held by another process for more than "
+                f"{BUSY_SECONDS:.0f} seconds. Try again; nothing was changed."
+            ) from error
+        raise RunError(
+            f"The edits in '{path}' cannot be read or written: {error}. Check the disk's space "
+            "and the rights of the folder; what was saved before stays."
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, str(error)) from error
+    except OSError as error:
+        raise RunError(
+            f"The edits in '{path}' cannot be read: {error.strerror or error}. Check the rights "
+            "of the file and its folder."
+        ) from error
+
+
+def damaged(path: Path, why: str) -> RunError:
+    return RunError(
+        f"The edits in '{path}' are damaged ({why}). Put a backup in place of the file, or move it "
+        f"away, with {EDITS}-wal and {EDITS}-shm, to begin with the groups as they were clustered."
+    )
+
+
+def is_empty(connection: sqlite3.Connection) -> bool:
+    return not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+
+def last_number(connection: sqlite3.Connection) -> int:
+    """The number of the last entry, 0 where there is none."""
+    last = connection.execute("SELECT max(seq) FROM edits").fetchone()[0]
+    return 0 if last is None else int(last)
+
+
+def inode_of(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another that took its place; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def as_json(payload: Any) -> str:
+    """A payload as it is kept."""
+    try:
+        return json.dumps(payload, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OptionError(f"The payload of an edit must be what JSON can hold: {error}.") from error

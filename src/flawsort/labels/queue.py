@@ -1,0 +1,198 @@
+"""What to ask a person next, so that few answers label many images.
+
+The paper labels clusters instead of images (Section 4.4): one answer about a group whose images are
+of one kind labels them all. So groups come first, the one that gives the most labels before the
+others, and then single images that do not seem to be where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.clusters.ward import centres
+from flawsort.core.errors import InputError
+from flawsort.core.records import Bools, Floats
+from flawsort.core.threads import single_threaded_blas
+from flawsort.labels.groups import Labelling
+
+EXAMPLES = 12
+# What the embeddings say of a group counts as much as so many images that a person confirmed.
+PRIOR = 5
+# Images are compared with all centres so many at a time.
+IMAGES_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Question:
+    """kind: whether all images of a group belong together, or whether one image belongs where it
+    is. group: an id. rows: images to show: the most typical of the group and then the most doubtful
+    of those that nobody confirmed, or the one image. why: a sentence for people; not escaped."""
+
+    kind: Literal["group", "image"]
+    group: int
+    rows: tuple[int, ...]
+    why: str
+
+
+def next_question(
+    labelling: Labelling,
+    embeddings: Floats,
+    *,
+    skipped: Collection[int] = (),
+    answered: Collection[int] = (),
+) -> Question | None:
+    """What to ask next, or None when there is nothing left to ask.
+
+    Of the groups that are not wholly confirmed that with the most unconfirmed images, times their
+    estimated purity. When there is none, images that somebody was unsure about, and then images
+    that lie nearer to another group's centre than to that of their own, least margin first.
+
+    embeddings: (n_images, dim). skipped: ids of groups not to ask about now. answered: rows that
+    were answered one by one, and are not asked about again.
+    """
+    where = _Where.of(labelling, embeddings)
+    gains = {}
+    for group, purity in _purity(labelling, where).items():
+        unconfirmed = np.count_nonzero(~labelling.confirmed[labelling.members(group)])
+        asks = labelling.groups[group].role != "unsure" and group not in skipped
+        if unconfirmed and asks:
+            gains[group] = unconfirmed * purity
+    if gains:
+        return _about_group(labelling, where, max(gains, key=lambda group: gains[group]))
+    return _about_image(labelling, where, answered)
+
+
+def estimated_purity(labelling: Labelling, embeddings: Floats) -> dict[int, float]:
+    """For each group which share of its images seems to belong there, 0 to 1; 1 if it is empty.
+
+    The share that lies nearest to the group's own centre, and what people confirmed: (confirmed +
+    PRIOR x share) / (confirmed + PRIOR). embeddings: (n_images, dim).
+    """
+    return _purity(labelling, _Where.of(labelling, embeddings))
+
+
+def progress(labelling: Labelling) -> tuple[int, int]:
+    """How many images are confirmed, and how many there are."""
+    return int(labelling.confirmed.sum()), len(labelling.confirmed)
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Where images lie among the centres of groups. All arrays are (n_images,).
+
+    own: squared distance to the centre of the image's group. other: to the nearest centre of
+    another group, infinite where there is none. rival: the id of that group, or -1. lead: how much
+    nearer that centre is than the next one. Heaps of images that somebody is unsure about are no
+    kind, so that nothing else is compared with their centre.
+    """
+
+    own: NDArray[np.float64]
+    other: NDArray[np.float64]
+    rival: NDArray[np.int64]
+    lead: NDArray[np.float64]
+
+    @property
+    def margin(self) -> NDArray[np.float64]:
+        """How much nearer its own centre is to an image than any other one."""
+        return np.sqrt(self.other) - np.sqrt(self.own)
+
+    @classmethod
+    def of(cls, labelling: Labelling, embeddings: Floats) -> _Where:
+        n = len(labelling.labels)
+        if embeddings.ndim != 2 or len(embeddings) != n:
+            raise InputError(
+                f"embeddings must have the shape ({n}, dim), one an image. Got {embeddings.shape}."
+            )
+        ids, labels = np.unique(labelling.labels, return_inverse=True)
+        kind = np.array([labelling.groups[group].role != "unsure" for group in ids.tolist()], bool)
+        middles = centres(embeddings, labels)
+        # Small numbers, since squared distances are differences of squares below.
+        origin = middles.mean(axis=0)
+        parts = []
+        with single_threaded_blas():  # the same digits on any number of cores
+            for start in range(0, n, IMAGES_AT_ONCE):
+                some = slice(start, start + IMAGES_AT_ONCE)
+                parts.append(
+                    _compare(embeddings[some] - origin, labels[some], middles - origin, kind)
+                )
+        own, other, rival, lead = (np.concatenate(found) for found in zip(*parts, strict=True))
+        return cls(own, other, np.where(np.isinf(other), -1, ids[rival]), lead)
+
+
+def _compare(
+    values: Floats, labels: NDArray[np.int64], middles: NDArray[np.float64], kind: Bools
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """own, other, rival and lead of a _Where, for some images. kind: the groups that are one."""
+    rows = np.arange(len(values))
+    far = values @ (-2 * middles.T)
+    far += (middles**2).sum(axis=1)
+    far += (values**2).sum(axis=1)[:, None]
+    np.maximum(far, 0, out=far)
+    own = far[rows, labels]
+    far[:, ~kind] = np.inf
+    far[rows, labels] = np.inf
+    rival = far.argmin(axis=1)
+    other = far[rows, rival]
+    far[rows, rival] = np.inf
+    second = far.min(axis=1)
+    none = np.isinf(second)
+    lead = np.where(none, np.inf, np.sqrt(second) - np.sqrt(np.where(none, 0, other)))
+    return own, other, rival, lead
+
+
+def _purity(labelling: Labelling, where: _Where) -> dict[int, float]:
+    at_home = where.own <= where.other
+    found = {}
+    for group in labelling.groups:
+        rows = labelling.members(group)
+        seen = int(labelling.confirmed[rows].sum())
+        share = float(at_home[rows].mean()) if len(rows) else 1.0
+        found[group] = (seen + PRIOR * share) / (seen + PRIOR)
+    return found
+
+
+def _about_group(labelling: Labelling, where: _Where, group: int) -> Question:
+    rows = labelling.members(group)
+    unconfirmed = rows[~labelling.confirmed[rows]]
+    doubtful = unconfirmed[np.argsort(where.margin[unconfirmed], kind="stable")]
+    typical = rows[np.argsort(where.own[rows], kind="stable")]
+    few = doubtful[: EXAMPLES // 2].tolist()
+    clear = [row for row in typical.tolist() if row not in few][: EXAMPLES - len(few)]
+    n, at_home = len(unconfirmed), int((where.margin[unconfirmed] >= 0).sum())
+    if n == 1:
+        why = "One image of this group is left to confirm."
+    elif at_home == n:
+        why = f"One answer labels {n:,} images, all of which seem to belong together."
+    else:
+        why = f"One answer labels {n:,} images, {at_home:,} of which seem to belong together."
+    return Question("group", group, (*clear, *few), why)
+
+
+def _about_image(labelling: Labelling, where: _Where, answered: Collection[int]) -> Question | None:
+    unsure_groups = labelling.with_role("unsure")
+    unsure = np.isin(labelling.labels, unsure_groups)
+    asked = np.zeros(len(unsure), np.bool_)
+    # Whoever gave an image several kinds has looked at it: between two groups is where it belongs.
+    asked[[*answered, *labelling.several]] = True
+    waiting = np.flatnonzero(unsure & ~labelling.confirmed & ~asked)
+    if len(waiting):
+        row = int(waiting[where.lead[waiting].argmin()])
+        rival = int(where.rival[row])
+        like = f"; it looks most like '{labelling.groups[rival].title}'" if rival >= 0 else ""
+        why = f"Somebody was unsure about this image{like}."
+    else:
+        doubtful = np.flatnonzero(~unsure & ~asked & (where.margin < 0))
+        if not len(doubtful):
+            return None
+        row = int(doubtful[where.margin[doubtful].argmin()])
+        own, rival = int(labelling.labels[row]), int(where.rival[row])
+        why = (
+            f"It is in '{labelling.groups[own].title}', but looks more like "
+            f"'{labelling.groups[rival].title}'."
+        )
+    return Question("image", int(labelling.labels[row]), (row,), why)

@@ -1,0 +1,245 @@
+"""The defect book: for each kind its typical, its borderline and its counter-examples, on one page
+of HTML that fetches nothing and prints well."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+from PIL import Image
+
+from flawsort._version import __version__
+from flawsort.core.text import pluralise
+from flawsort.embeddings.heat import HeatScale, colour_table, overlay
+from flawsort.embeddings.regions import Outlines
+from flawsort.images.view import UnreadableImage, thumbnail
+from flawsort.labels.groups import Group
+from flawsort.outputs.exports.content import Content, source_of
+from flawsort.outputs.exports.examples import Chosen, choose
+from flawsort.outputs.exports.naming import clean
+
+# Of a picture that the run has no thumbnail of.
+SIDE = 256
+QUALITY = 85
+_ROLES = {"flaw": "kind of flaw", "unsure": "unsure", "normal": "no flaw"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """An image in the book. picture, heat: JPEGs as data URLs. aspect: width over height. frames:
+    where regions are, as style and words. note: what is to be said of it."""
+
+    name: str
+    picture: str
+    heat: str
+    aspect: float
+    frames: tuple[tuple[str, str], ...]
+    note: str
+    confirmed: bool
+
+
+def render_book(content: Content) -> str:
+    """The book as text. The same content gives the same text."""
+    chapters = _chapters(content)
+    total = len(content.run.table["name"])
+    present = [chapter for chapter in chapters if chapter["n"]]
+    manifest = content.run.manifest
+    return _template().render(
+        style=Markup(
+            _source("flawsort.outputs.report", "style.css") + _source(__package__, "book.css")
+        ),
+        ramp=Markup(_ramp()),
+        aspect=_usual_aspect(chapters),
+        chapters=present,
+        empty=[chapter for chapter in chapters if not chapter["n"]],
+        total=total,
+        roles={role: [c for c in present if c["role"] == role] for role in _ROLES},
+        words=_ROLES,
+        confirmed=int(content.labelling.confirmed.sum()),
+        several=sum(len(kinds) > 1 for kinds in content.kinds),
+        n_normals=int(manifest.get("n_normals") or 0),
+        mode=clean(manifest.get("mode", "")),
+        version=__version__,
+    )
+
+
+def _chapters(content: Content) -> list[dict[str, Any]]:
+    """The groups: flaws first, then what is unsure, then what is normal; the largest first."""
+    order = _ordered(content)
+    colours = {group.id: group.colour for group in order}
+    chosen = choose(content)
+    easel = _Easel(content, colours)
+    total = len(content.run.table["name"])
+    others = [group for some in content.kinds for group in some[1:]]
+    chapters = []
+    for group in order:
+        rows = content.labelling.members(group.id)
+        chapters.append(
+            {
+                "id": group.id,
+                "title": content.titles[group.id],
+                "role": group.role,
+                "colour": colours[group.id],
+                "shape": group.shape,
+                "n": len(rows),
+                "share": len(rows) / total,
+                "confirmed": int(content.labelling.confirmed[rows].sum()),
+                "also": others.count(group.id),
+                "strips": _strips(content, chosen.get(group.id), easel),
+            }
+        )
+    return chapters
+
+
+def _strips(content: Content, chosen: Chosen | None, easel: _Easel) -> list[dict[str, Any]]:
+    if chosen is None:
+        return []
+    toward = {row: f"close to {content.titles[group]}" for row, group in chosen.toward.items()}
+    like = "" if chosen.nearest is None else content.titles[chosen.nearest]
+    return [
+        {
+            "name": "Typical",
+            "hint": "Nearest to the middle of the group.",
+            "examples": easel.draw(chosen.typical),
+            "none": "",
+        },
+        {
+            "name": "Borderline",
+            "hint": "Nearly as close to another group: where people may disagree.",
+            "examples": easel.draw(chosen.borderline, toward),
+            "none": "None: every image lies clearly within the group.",
+        },
+        {
+            "name": "Counter-examples",
+            "hint": f"Not this kind: the most similar images of the nearest group, {like}.",
+            "examples": easel.draw(chosen.counter),
+            "none": "None: there is no other group.",
+        },
+    ]
+
+
+def _ordered(content: Content) -> list[Group]:
+    sizes = {group.id: len(content.labelling.members(group.id)) for group in content.groups}
+    roles = list(_ROLES)
+    return sorted(content.groups, key=lambda g: (roles.index(g.role), -sizes[g.id], g.id))
+
+
+class _Easel:
+    """Draws images with their heat maps, each once."""
+
+    def __init__(self, content: Content, colours: dict[int, str]):
+        heat = content.run.manifest["heat"]
+        self._content, self._colours = content, colours
+        self._scale = HeatScale(float(heat["low"]), float(heat["high"]))
+        self._drawn: dict[int, tuple[str, str, float] | None] = {}
+
+    def draw(self, rows: Sequence[int], notes: Mapping[int, str] | None = None) -> list[Example]:
+        """Those of the images that can be shown. notes: by row."""
+        found = []
+        for row in rows:
+            if row not in self._drawn:
+                self._drawn[row] = self._pictures(row)
+            drawn = self._drawn[row]
+            if drawn is None:
+                continue
+            picture, heat, aspect = drawn
+            found.append(
+                Example(
+                    clean(self._content.run.table["name"][row]),
+                    picture,
+                    heat,
+                    aspect,
+                    tuple(self._frames(row)),
+                    (notes or {}).get(row, ""),
+                    self._content.confirmed(row),
+                )
+            )
+        return found
+
+    def _pictures(self, row: int) -> tuple[str, str, float] | None:
+        """The image and its heat map as data URLs, and width over height; None: it is gone."""
+        run, content = self._content.run, self._content
+        stored = run.thumbnails[row]
+        if not stored:
+            try:
+                made = thumbnail(source_of(run, row), content.view, content.input_size, SIDE)
+            except (UnreadableImage, OSError):
+                return None
+            stored = _jpeg(made)
+        with Image.open(io.BytesIO(stored)) as opened:
+            image = opened.convert("RGB")
+        scores = np.array(run.scores[row], np.float64)
+        if run.valid is not None:
+            scores[~run.valid[row]] = self._scale.low
+        hot = overlay(image, scores, content.grid, self._scale)
+        return _data_url(stored), _data_url(_jpeg(hot)), image.width / image.height
+
+    def _frames(self, row: int) -> Iterable[tuple[str, str]]:
+        """Around each region that is like a group, in the group's colour."""
+        regions = [one for one in self._content.regions[row] if one.group in self._colours]
+        outlines = Outlines.of([(row, region.heat, region.cells) for region in regions])
+        boxes = 100 * outlines.boxes(self._content.grid)
+        for region, (left, top, right, bottom) in zip(regions, boxes, strict=True):
+            place = f"left:{left:.2f}%;top:{top:.2f}%"
+            size = f"width:{right - left:.2f}%;height:{bottom - top:.2f}%"
+            style = f"{place};{size};--group:{self._colours[region.group]}"
+            yield style, self._content.titles[region.group]
+
+
+def _jpeg(image: Image.Image) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", quality=QUALITY)
+    return stream.getvalue()
+
+
+def _data_url(jpeg: bytes) -> str:
+    return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
+
+
+def _usual_aspect(chapters: Sequence[dict[str, Any]]) -> float:
+    """Of the frames that all pictures are shown in: that of most of them."""
+    found = [
+        example.aspect
+        for chapter in chapters
+        for strip in chapter["strips"]
+        for example in strip["examples"]
+    ]
+    return float(np.clip(np.median(found), 0.5, 3.0).round(3)) if found else 1.0
+
+
+def _fit(aspect: float, frame: float) -> str:
+    """How large a picture is in a frame, as CSS."""
+    wide, high = min(1.0, aspect / frame), min(1.0, frame / aspect)
+    return f"width:{100 * wide:.2f}%;height:{100 * high:.2f}%"
+
+
+def _ramp() -> str:
+    """The colours of heat as a CSS gradient."""
+    table = colour_table(0.8)
+    stops = [table[level] for level in range(0, 256, 51)]
+    parts = [f"rgb({r} {g} {b} / {a / 255:.2f})" for r, g, b, a in stops]
+    return f"linear-gradient(90deg, {', '.join(parts)})"
+
+
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals |= {"count": pluralise, "fit": _fit}
+    environment.filters["percent"] = _percent
+    return environment.from_string(_source(__package__, "book.html"))
+
+
+def _source(package: str, name: str) -> str:
+    return files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def _percent(share: float) -> str:
+    return "under 1%" if 0 < share < 0.01 else f"{100 * share:.0f}%"

@@ -1,0 +1,191 @@
+"""Where an export goes: written beside its place, and moved there when it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from uuid import uuid4
+
+from flawsort._version import __version__
+from flawsort.core.errors import InputError, OptionError
+from flawsort.core.records import RemoteFile, SetAside
+from flawsort.images.find import printable
+from flawsort.outputs.exports.content import Picture
+from flawsort.runs.folder import Run
+
+Link: TypeAlias = Literal["copy", "link", "hardlink"]
+
+MARKER = ".flawsort-export.json"
+"""In every folder that is an export: nothing else is ever replaced."""
+
+LEFT_OUT = "left-out.txt"
+# Whoever ends a name so means a file.
+FILE_SUFFIXES = (".csv", ".parquet", ".json", ".jsonl", ".xml", ".html", ".pdf", ".zip")
+
+
+@contextmanager
+def writing_folder(output: Path, format: str, run: Run, *, overwrite: bool) -> Iterator[Path]:
+    """A new folder to write to, which becomes `output` at the end, or goes where that fails."""
+    if output.suffix.lower() in FILE_SUFFIXES and not output.is_dir():
+        raise OptionError(
+            f"{format} writes a folder with several files. Got '{printable(output)}'. "
+            f"Name a folder: '{printable(output.with_suffix(''))}'."
+        )
+    _check_folder(output, run, overwrite)
+    with _partial(output) as partial, _plain_errors(output):
+        partial.mkdir()
+        write_json(partial / MARKER, {"export": format, "flawsort": __version__})
+        yield partial
+        _replace_folder(partial, output.resolve())
+
+
+@contextmanager
+def writing_file(output: Path, suffix: str, *, overwrite: bool) -> Iterator[Path]:
+    """A new file to write, which becomes `output` at the end."""
+    if output.suffix.lower() != suffix:
+        raise OptionError(
+            f"The output must be a {suffix} file. Got '{printable(output)}'. "
+            f"Name it '{printable(output.with_suffix(suffix))}'."
+        )
+    if output.is_dir():
+        raise OptionError(f"The output '{printable(output)}' is a folder. Name a {suffix} file.")
+    if output.exists() and not overwrite:
+        raise OptionError(
+            f"The output '{printable(output)}' is there already. Name another file, or pass "
+            "--overwrite to replace it."
+        )
+    with _partial(output) as partial, _plain_errors(output):
+        yield partial
+        partial.replace(output.resolve())
+
+
+def place_images(pictures: Sequence[Picture], folder: Path, link: Link) -> None:
+    """Copies of the images, or links to them, in a folder, each at its `file`."""
+    for picture in pictures:
+        place_image(picture.source, folder / picture.file, link)
+
+
+def place_image(source: Path | RemoteFile, target: Path, link: Link) -> None:
+    """A copy of a file, a link to it, or its second name. What is behind a URL is fetched."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if isinstance(source, RemoteFile):
+            target.write_bytes(source.read_bytes())
+        elif link == "copy":
+            shutil.copy2(source, target)
+        elif link == "link":
+            target.symlink_to(source.absolute())
+        else:
+            os.link(source.resolve(), target)
+    except OSError as error:
+        how = "hard-linked" if link == "hardlink" else "linked" if link == "link" else "copied"
+        advice = "" if link == "copy" else " Pass --link copy."
+        raise OptionError(
+            f"'{printable(source)}' cannot be {how}: {error.strerror or error}.{advice}"
+        ) from error
+
+
+def write_json(path: Path, content: Any, *, indent: int | None = 2) -> None:
+    """JSON with a line break at its end."""
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(
+        content, indent=indent, separators=separators, ensure_ascii=False, allow_nan=False
+    )
+    write_text(path, text + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """UTF-8 with plain line breaks, and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+
+
+def write_left_out(folder: Path, left_out: Sequence[SetAside]) -> None:
+    """A list of the images that are not in an export, if there are any."""
+    if left_out:
+        lines = [f"{entry.name}\t{entry.reason}" for entry in left_out]
+        write_text(folder / LEFT_OUT, "\n".join([*lines, ""]))
+
+
+def _check_folder(output: Path, run: Run, overwrite: bool) -> None:
+    if output.exists() and not output.is_dir():
+        raise OptionError(f"The output '{printable(output)}' is a file. Name a folder.")
+    if os.path.ismount(output):
+        raise OptionError(
+            f"The output folder '{printable(output)}' is a mount point, which cannot be replaced. "
+            f"Name a folder inside it: '{printable(output / 'export')}'."
+        )
+    if not output.is_dir() or not any(output.iterdir()):
+        return
+    if not (output / MARKER).is_file():
+        raise OptionError(
+            f"The output folder '{printable(output)}' holds files that are not an export of "
+            "flawsort. "
+            "Name a folder that is empty or does not exist yet."
+        )
+    if not overwrite:
+        raise OptionError(
+            f"The output folder '{printable(output)}' already holds an export. "
+            "Name another one, or pass --overwrite to replace it."
+        )
+    place = f"{os.path.realpath(output)}{os.sep}"
+    inside = [path for path in run.table["path"] if os.path.realpath(path).startswith(place)]
+    if inside:
+        raise InputError(
+            f"The output folder '{printable(output)}' holds {len(inside)} of the images of "
+            "this run, "
+            f"such as '{inside[0]}', which would be lost. Name another folder."
+        )
+
+
+@contextmanager
+def _partial(output: Path) -> Iterator[Path]:
+    """A name beside the output that nobody else has; whatever is left there goes."""
+    place = output.resolve()
+    partial = place.with_name(f".flawsort-{uuid4().hex[:12]}{place.suffix}")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"Cannot write to '{printable(place.parent)}': {error.strerror or error}. "
+            "Choose another place with -o."
+        ) from error
+    try:
+        yield partial
+    finally:
+        if partial.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _plain_errors(output: Path) -> Iterator[None]:
+    """A full disk, or a folder that may not be written to, is said in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise OptionError(
+            f"Cannot write '{printable(output)}': {error.strerror or error}. "
+            "Choose another place with -o."
+        ) from error
+
+
+def _replace_folder(partial: Path, output: Path) -> None:
+    """The old export, if there is one, gives way only when the new one is whole."""
+    old = output.with_name(f".flawsort-{uuid4().hex[:12]}")
+    if output.exists():
+        output.rename(old)
+    try:
+        partial.rename(output)
+    except OSError:
+        if old.exists():
+            old.rename(output)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

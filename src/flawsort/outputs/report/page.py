@@ -1,0 +1,162 @@
+"""Fill the template: what the page says without its script, and the script's data."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from flawsort.core.text import pluralise
+from flawsort.outputs.report.payload import clean, island, payload
+from flawsort.runs.folder import Manifest, Run
+from flawsort.runs.preview import excerpt
+
+# One scope for all of them, in the order in which they use each other.
+SCRIPTS = ("model.js", "pictures.js", "charts.js", "report.js")
+
+MODES = {
+    "with normals": "compared with known-good images",
+    "unsupervised": "compared with each other, no known-good images given",
+    "uniform": "compared as whole images, every patch counting the same",
+}
+
+
+def render_report(run: Run, evaluation: dict[str, Any] | None = None) -> str:
+    """The report of a run as one HTML page that fetches nothing.
+
+    evaluation: scores against truth labels, where there are any: nmi, ari, f1, f1_micro, purity,
+    n_evaluated, excluded, true_k, classes, clusters, confusion (classes x clusters) and truth (a
+    label or None for each image). The same run gives the same text.
+    """
+    n_images = len(run.table["name"])
+    run, rows = excerpt(run)
+    truth = [evaluation["truth"][row] for row in rows] if evaluation else None
+    data = payload(run, truth)
+    script = "(() => {\n" + "\n".join(_source(name) for name in SCRIPTS) + "\n})();\n"
+    clusters = run.manifest.get("clusters") or {}
+    k = data["k"]["saved"]
+    return _template().render(
+        csp=_policy(script),
+        style=Markup(_source("style.css")),
+        script=Markup(script),
+        island=Markup(island(data)),
+        k=k,
+        advice=advice_sentence(clusters, k),
+        chosen=clusters.get("chosen"),
+        slider=data["k"],
+        evaluation=_evaluation(evaluation) if evaluation else None,
+        **_facts(run.manifest, n_images),
+    )
+
+
+def advice_sentence(clusters: dict[str, Any], k: int) -> tuple[str, str]:
+    """How k came about and what the images themselves say about it: a tone and a sentence.
+
+    The tone is "sure", "unsure" or "none".
+    """
+    advice, chosen = clusters.get("advice"), clusters.get("chosen")
+    groups = pluralise(k, "group")
+    origin = f"You asked for {groups}." if chosen == "given" else ""
+    if not advice:
+        return "none", f"{origin} No advice on the number of groups was worked out.".strip()
+    best, low, high = int(advice["k"]), int(advice["low"]), int(advice["high"])
+    span = "" if low == high else f"anything from {low} to {high} is defensible"
+    reason = clean(advice.get("reason") or "").strip()
+    if advice.get("ambiguous"):
+        said = f"The images do not settle the number of groups: {span or f'{best} is a guess'}."
+        return "unsure", " ".join(filter(None, (origin, said, reason)))
+    agrees = " too" if origin and best == k else ""
+    said = f"The images suggest {pluralise(best, 'group')}{agrees}{'; ' + span if span else ''}."
+    return "sure", " ".join(filter(None, (origin, said, reason)))
+
+
+def _facts(manifest: Manifest, n: int) -> dict[str, Any]:
+    """The parts of the manifest that are shown, as text."""
+    backbone = manifest.get("backbone") or {}
+    mode = clean(manifest.get("mode", ""))
+    return {
+        "version": clean(manifest.get("flawsort", "")),
+        "n": n,
+        "n_normals": int(manifest.get("n_normals") or 0),
+        "mode": mode,
+        "mode_words": MODES.get(mode, ""),
+        "grid": manifest["grid"],
+        "seed": _text(manifest.get("seed")),
+        "heat": {key: f"{float(manifest['heat'][key]):.4g}" for key in ("low", "high")},
+        "backbone": {clean(key).replace("_", " "): _text(value) for key, value in backbone.items()},
+        "backbone_name": _text(backbone.get("name")),
+        "set_aside": [
+            {key: clean(entry.get(key) or "") for key in ("name", "reason", "kind")}
+            for entry in manifest.get("set_aside") or []
+        ],
+        "duplicates": [[clean(name) for name in group] for group in manifest.get("duplicates", [])],
+        "warnings": [clean(text) for text in manifest.get("warnings") or []],
+        "settings": _texts(manifest.get("settings") or {}),
+        "versions": _texts(manifest.get("versions") or {}),
+    }
+
+
+def _evaluation(evaluation: dict[str, Any]) -> dict[str, Any]:
+    """The evaluation with each confusion row's counts and their share of the row."""
+    rows = []
+    for label, counts in zip(evaluation["classes"], evaluation["confusion"], strict=True):
+        total = sum(counts)
+        cells = [(int(count), round(count / total, 3) if total else 0.0) for count in counts]
+        rows.append({"label": clean(label), "cells": cells, "total": int(total)})
+    tiles = [
+        ("NMI", "nmi", "normalised mutual information; 1 is a perfect match"),
+        ("ARI", "ari", "adjusted Rand index; 0 is chance, 1 a perfect match"),
+        ("F1", "f1", "mean over the kinds, each matched with one group"),
+        ("F1 micro", "f1_micro", "share of images in the group matched with their kind"),
+        ("Purity", "purity", "share of images of the commonest kind in their group"),
+    ]
+    return {
+        "tiles": [
+            (title, f"{float(evaluation[key]):.3f}", words)
+            for title, key, words in tiles
+            if evaluation.get(key) is not None
+        ],
+        "rows": rows,
+        "clusters": [int(value) for value in evaluation["clusters"]],
+        "n_evaluated": int(evaluation["n_evaluated"]),
+        "true_k": int(evaluation["true_k"]),
+        "excluded": [clean(label) for label in evaluation.get("excluded") or []],
+    }
+
+
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals["count"] = pluralise
+    return environment.from_string(_source("template.html"))
+
+
+def _policy(script: str) -> str:
+    """A policy under which this one script runs, and nothing can be fetched from anywhere."""
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _source(name: str) -> str:
+    return files("flawsort.outputs.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _texts(values: dict[str, Any]) -> dict[str, str]:
+    return {clean(key): _text(value) for key, value in values.items()}
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, list | dict | bool):
+        return clean(json.dumps(value, ensure_ascii=False))
+    return clean(value)

@@ -1,5 +1,0 @@
-"""One self-contained HTML file that shows what a run found."""
-
-from flawsort.report.page import render_report
-
-__all__ = ["render_report"]

@@ -1,0 +1,275 @@
+"""How well groups agree with a truth that is given as an argument, never found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.errors import InputError, OptionError
+from flawsort.core.records import Bools, Floats, Ints
+
+# The positive pixels are ranked among the negative ones so many at a time.
+PIXELS_AT_ONCE = 2**20
+# Clusters count as one when their sizes say no more than so many of one size would.
+COLLAPSED = 1.05
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Groups against truth.
+
+    f1 is averaged with the classes' sizes as weights, as in the paper; f1_micro is the share of
+    images whose group is matched with their class. purity: the share that belongs to its group's
+    most frequent class. confusion: (n_classes, n_clusters) counts.
+    """
+
+    nmi: float
+    ari: float
+    f1: float
+    f1_micro: float
+    purity: float
+    classes: tuple[str, ...]
+    clusters: tuple[int, ...]
+    confusion: NDArray[np.int64]
+
+
+def agreement(truth: Sequence[str], labels: Sequence[int] | Ints) -> Agreement:
+    """Compare groups with true classes. truth, labels: one an image."""
+    if len(truth) != len(labels) or not len(truth):
+        raise InputError(
+            "truth and labels must have the same length, at least 1. "
+            f"Got {len(truth)} and {len(labels)}."
+        )
+    from sklearn.metrics import adjusted_rand_score, f1_score, normalized_mutual_info_score
+
+    classes, true_rows = np.unique(np.asarray(truth, dtype=str), return_inverse=True)
+    clusters, columns = np.unique(np.asarray(labels), return_inverse=True)
+    confusion = np.zeros((len(classes), len(clusters)), np.int64)
+    np.add.at(confusion, (true_rows, columns), 1)
+    matched: NDArray[np.int64] = match_clusters(confusion)[columns]
+    return Agreement(
+        nmi=float(normalized_mutual_info_score(true_rows, columns)),
+        ari=float(adjusted_rand_score(true_rows, columns)),
+        f1=float(f1_score(true_rows, matched, average="weighted", zero_division=0)),
+        f1_micro=float((matched == true_rows).mean()),
+        purity=float(confusion.max(axis=0).sum() / confusion.sum()),
+        classes=tuple(str(name) for name in classes),
+        clusters=tuple(int(number) for number in clusters),
+        confusion=confusion,
+    )
+
+
+@dataclass(frozen=True)
+class SeveralKinds:
+    """Images that show several kinds, each with more than one true kind.
+
+    recall: the share of their true kinds that are among the answers, and recall_of_label where
+    the one group of an image is the only answer. precision: the share of the answers that are
+    right. An answer is the most frequent class of a group.
+    """
+
+    n_images: int
+    recall: float
+    recall_of_label: float
+    precision: float
+
+
+def several_kinds(
+    truth: Sequence[Set[str]], kinds: Sequence[Sequence[int]], class_of: Mapping[int, str]
+) -> SeveralKinds:
+    """truth: the kinds of each image. kinds: the groups answered for it, its own first. class_of:
+    the most frequent class of each group."""
+    if len(truth) != len(kinds) or not len(truth):
+        raise InputError(
+            "truth and kinds must have the same length, at least 1. "
+            f"Got {len(truth)} and {len(kinds)}."
+        )
+    recalls, alone, right = [], [], []
+    for true, groups in zip(truth, kinds, strict=True):
+        answers = {class_of[group] for group in groups if group in class_of}
+        own = {class_of[group] for group in groups[:1] if group in class_of}
+        recalls.append(len(true & answers) / len(true))
+        alone.append(len(true & own) / len(true))
+        right.append(len(true & answers) / max(1, len(answers)))
+    return SeveralKinds(
+        len(truth), float(np.mean(recalls)), float(np.mean(alone)), float(np.mean(right))
+    )
+
+
+def effective_clusters(labels: Sequence[int] | Ints) -> float:
+    """exp of the entropy of the clusters' sizes: as many clusters of one size would say as much."""
+    shares = np.unique(np.asarray(labels), return_counts=True)[1] / len(labels)
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def collapsed(labels: Sequence[int] | Ints) -> bool:
+    """Whether (nearly) all images are in one cluster."""
+    return effective_clusters(labels) < COLLAPSED
+
+
+def match_clusters(confusion: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each cluster its class under the best one-to-one matching (Hungarian algorithm).
+
+    confusion: (n_classes, n_clusters). Clusters left over get the numbers past the last class,
+    which no image has as its true class, so that they count as wrong.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    n_classes, n_clusters = confusion.shape
+    matched: NDArray[np.int64] = np.arange(n_classes, n_classes + n_clusters)
+    rows, columns = linear_sum_assignment(confusion, maximize=True)
+    matched[columns] = rows
+    return matched
+
+
+def purity_curve(truth: Sequence[str | None], merges: Floats) -> NDArray[np.float64]:
+    """(n,): at [k - 1] the purity of the k groups that a linkage is cut into (Section 4.4).
+
+    truth: one an image; those with None are clustered but not counted. merges: (n - 1, 4), in
+    SciPy's convention. The curve never falls with k and ends at 1.
+    """
+    n = len(merges) + 1
+    if len(truth) != n:
+        raise InputError(
+            f"truth must have one entry for each of the {n} images of the linkage. "
+            f"Got {len(truth)}."
+        )
+    numbers = {name: i for i, name in enumerate(sorted({t for t in truth if t is not None}))}
+    if not numbers:
+        raise InputError("truth must be known for at least one image. Got None for all.")
+    counts = np.zeros((n, len(numbers)), np.int64)
+    for row, name in enumerate(truth):
+        if name is not None:
+            counts[row, numbers[name]] = 1
+    # hits[k - 1]: images that belong to the most frequent class of their group. A merge changes
+    # that of two groups only, whose counts are added up in the row of the first.
+    hits = np.empty(n, np.int64)
+    hits[n - 1] = counts.sum()
+    rows = [*range(n), *[0] * (n - 1)]
+    for step, (left, right) in enumerate(merges[:, :2].astype(int).tolist()):
+        kept, added = rows[left], rows[right]
+        apart = counts[kept].max() + counts[added].max()
+        counts[kept] += counts[added]
+        hits[n - 2 - step] = hits[n - 1 - step] - apart + counts[kept].max()
+        rows[n + step] = kept
+    curve: NDArray[np.float64] = hits / hits[n - 1]
+    return curve
+
+
+def area_under_purity(curve: Floats) -> float:
+    """The paper's mAUC: the area under a purity curve, divided by the number of images n.
+
+    curve: (n,), the purity at k = 1..n, as `purity_curve` gives it. The area is that of the
+    trapezoids between k = 1 and k = n, so that purity 1 throughout gives (n - 1) / n.
+    """
+    values = _curve(curve)
+    return float(values.sum() - (values[0] + values[-1]) / 2) / len(values)
+
+
+def reduction_at(curve: Floats, purity: float) -> float:
+    """The paper's R@P: 1 - k / n for the smallest number of groups k with at least this purity.
+
+    It is the share of labels saved by naming groups, k of them, rather than all n images.
+    curve: (n,), the purity at k = 1..n, as `purity_curve` gives it.
+    """
+    values = _curve(curve)
+    if not 0 < purity <= 1:
+        raise OptionError(f"purity must be greater than 0 and at most 1. Got {purity}.")
+    enough = np.flatnonzero(values >= purity)
+    if not len(enough):
+        raise InputError(
+            f"curve must reach the purity {purity} somewhere. Got {values.max():.3g} at most."
+        )
+    return 1 - (int(enough[0]) + 1) / len(values)
+
+
+def pixel_auroc(
+    scores: Floats, grid: tuple[int, int], masks: Sequence[Bools | None], side: int = 256
+) -> float:
+    """The area under the ROC curve of single pixels, those of all images together.
+
+    scores: (n_images, n_patches), row by row of the grid (rows, columns); enlarged to side x side
+    pixels by bilinear interpolation between the middles of the patches, held at the edges.
+    masks: for each image (height, width), True on the flaw, brought to the same size by nearest
+    neighbour; None where nothing is marked. Equal scores count half.
+    """
+    _check_maps(scores, grid, masks, side)
+    marked = np.zeros((len(masks), side * side), bool)
+    for image, mask in enumerate(masks):
+        if mask is not None:
+            marked[image] = _resize_mask(mask, side).ravel()
+    n_marked = int(marked.sum())
+    if n_marked in (0, marked.size):
+        raise InputError(
+            "masks must mark some pixels and leave others. "
+            f"Got {n_marked} of {marked.size} pixels marked."
+        )
+    flaw, rest = np.empty(n_marked, np.float32), np.empty(marked.size - n_marked, np.float32)
+    down, across = _interpolation(grid[0], side), _interpolation(grid[1], side)
+    n_flaw = n_rest = 0
+    for row, where in zip(np.asarray(scores, np.float32), marked, strict=True):
+        # In double precision and rounded, so that patches of equal scores make equal pixels.
+        pixels = (down @ row.reshape(grid) @ across.T).astype(np.float32).ravel()
+        here = int(where.sum())
+        flaw[n_flaw : n_flaw + here] = pixels[where]
+        rest[n_rest : n_rest + len(pixels) - here] = pixels[~where]
+        n_flaw, n_rest = n_flaw + here, n_rest + len(pixels) - here
+    return _share_above(flaw, rest)
+
+
+def _share_above(flaw: NDArray[np.float32], rest: NDArray[np.float32]) -> float:
+    """Of all pairs of one of each, the share in which the first is larger. Sorts both in place."""
+    flaw.sort()
+    rest.sort()
+    doubled = 0  # twice the pairs, as an exact integer
+    for start in range(0, len(flaw), PIXELS_AT_ONCE):
+        block = flaw[start : start + PIXELS_AT_ONCE]
+        doubled += int(np.searchsorted(rest, block, "left").sum())
+        doubled += int(np.searchsorted(rest, block, "right").sum())
+    return doubled / (2 * len(flaw) * len(rest))
+
+
+def _interpolation(n_patches: int, side: int) -> NDArray[np.float64]:
+    """(side, n_patches): the share of each patch in each pixel, along one axis."""
+    middles = (np.arange(side) + 0.5) * n_patches / side - 0.5
+    # Beyond the first and last middle np.interp holds the value.
+    columns = [np.interp(middles, np.arange(n_patches), one) for one in np.eye(n_patches)]
+    return np.stack(columns, axis=1)
+
+
+def _resize_mask(mask: Bools, side: int) -> NDArray[np.bool_]:
+    """(side, side): at each pixel the value of the mask under its middle."""
+    doubled = 2 * np.arange(side) + 1
+    rows, columns = (doubled * size // (2 * side) for size in mask.shape)
+    resized: NDArray[np.bool_] = np.asarray(mask)[np.ix_(rows, columns)].astype(bool)
+    return resized
+
+
+def _check_maps(
+    scores: Floats, grid: tuple[int, int], masks: Sequence[Bools | None], side: int
+) -> None:
+    if side < 1:
+        raise OptionError(f"side must be at least 1 pixel. Got {side}.")
+    if scores.shape != (len(masks), grid[0] * grid[1]):
+        raise InputError(
+            f"scores must have the shape {(len(masks), grid[0] * grid[1])}: {len(masks)} masks, "
+            f"and patches on a {grid[0]} x {grid[1]} grid. Got {scores.shape}."
+        )
+    if not np.isfinite(scores).all():
+        raise InputError("scores must be finite. Got some that are infinite or no numbers.")
+    for image, mask in enumerate(masks):
+        if mask is not None and (mask.ndim != 2 or 0 in mask.shape):
+            raise InputError(
+                "masks must have the shape (height, width) with no empty side, or be None. "
+                f"Got {mask.shape} for image {image}."
+            )
+
+
+def _curve(curve: Floats) -> NDArray[np.float64]:
+    values: NDArray[np.float64] = np.asarray(curve, np.float64)
+    if values.ndim != 1 or not len(values):
+        raise InputError(f"curve must have the shape (n,), n at least 1. Got {values.shape}.")
+    return values

@@ -1,0 +1,265 @@
+"""The tables and figures of numbers of the paper by name: their rows, and what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flawsort.research.paper.clusterers import CLUSTERERS
+from flawsort.research.paper.deep_rows import BEST, PREFIX, RIVALS, Training
+from flawsort.research.paper.measurements import Job
+from flawsort.research.paper.methods import TEMPERATURES, TOP_COUNTS, Focus
+from flawsort.scores.hausdorff import HAUSDORFF_VARIANTS
+
+FOUR = ("average", "max-hausdorff", "wa", "wa-semi")
+AGREED = ("nmi", "ari", "f1", "f1_micro")
+NORMAL_SHARES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a person may choose for a table; `focus` and `best` concern the weighted averages.
+    training: of the deep rows; None leaves them out."""
+
+    focus: Focus = field(default_factory=Focus)
+    best: bool = False
+    n_seeds: int = 100
+    training: Training | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """What was chosen, for the files."""
+        chosen: dict[str, Any] = {"temperature": "best"} if self.best else self.focus.describe()
+        deep = {} if self.training is None else self.training.describe()
+        return {**chosen, "subsets": self.n_seeds, **deep}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table, or a figure of numbers.
+
+    rows: from the options to the label of each row and its job. metrics: what is shown of a job.
+    paper_table: where the published numbers are, if not under the same name. by_category: the
+    paper also has these rows for each category. per_set: every set has its own column.
+    deep: it has rows of deep clustering. last_layer: made for the last hidden layer of a network.
+    extractors: one part a network.
+    """
+
+    name: str
+    title: str
+    source: str
+    needs: str
+    rows: Callable[[Options], list[tuple[str, Job]]]
+    metrics: tuple[str, ...]
+    paper_table: str = ""
+    by_category: bool = False
+    per_set: bool = False
+    deep: bool = False
+    last_layer: bool = False
+    extractors: bool = False
+
+
+def _four(options: Options, **changes: Any) -> list[tuple[str, Job]]:
+    return [(row, _job(row, options, **changes)) for row in FOUR]
+
+
+def _job(row: str, options: Options, **changes: Any) -> Job:
+    # The best temperature is looked for where groups at the true k are all that is measured.
+    free = not {"focus", "measure", "share"} & set(changes)
+    best = options.best and row.startswith("wa") and row != "wa-mask" and free
+    return replace(Job(method=row, focus=options.focus, best=best), **changes)
+
+
+def _clusterers(options: Options, **changes: Any) -> list[tuple[str, Job]]:
+    rows = []
+    for clusterer in CLUSTERERS:
+        for distance in ("max-hausdorff", "wa"):
+            if distance == "wa" or clusterer not in ("kmeans", "gmm"):
+                job = _job(distance, options, clusterer=clusterer, **changes)
+                rows.append((f"{distance}/{clusterer}", job))
+    return rows
+
+
+def _clusterers_and_rivals(options: Options) -> list[tuple[str, Job]]:
+    rows = _clusterers(options)
+    if options.training is not None:
+        for rival in RIVALS:
+            job = Job(method=PREFIX + rival, measure="deep", training=options.training)
+            rows.append((job.method, job))
+            rows.append((job.method + BEST, replace(job, best=True)))
+    return rows
+
+
+def _sweep(options: Options) -> list[tuple[str, Job]]:
+    return [
+        (f"{row} {value:g}", _job(row, options, focus=Focus(temperature=value)))
+        for row in ("wa", "wa-semi")
+        for value in TEMPERATURES
+    ]
+
+
+def _tops(options: Options) -> list[tuple[str, Job]]:
+    rows = []
+    for row in ("wa", "wa-semi"):
+        for count in TOP_COUNTS:
+            hard, soft = Focus(temperature=None, top=count), replace(options.focus, top=count)
+            rows.append((f"{row} hard {count}", _job(row, options, focus=hard)))
+            rows.append((f"{row} soft {count}", _job(row, options, focus=soft)))
+    return rows
+
+
+def _shares(options: Options) -> list[tuple[str, Job]]:
+    focus = options.focus
+    parts = [
+        (f"wa-semi {share:g}", _job("wa-semi", options, share=share)) for share in NORMAL_SHARES
+    ]
+    return [("wa", _job("wa", options, focus=focus)), *parts]
+
+
+def _variants(options: Options) -> list[tuple[str, Job]]:
+    over = {"mean": "wa", "max": "wa-max", "min": "wa-min", "mean, normals too": "wa-extra"}
+    return [(label, _job(row, options)) for label, row in over.items()]
+
+
+def _poolings(options: Options) -> list[tuple[str, Job]]:
+    rows = (*FOUR, "max", "gem", "spoc", "bag-of-words")
+    subsets = {"measure": "subsets", "n_seeds": options.n_seeds}
+    return [(row, _job(row, options, **subsets)) for row in rows]
+
+
+_TABLES = (
+    Table(
+        name="main",
+        title="Distances with Ward clustering",
+        source="Table 1",
+        needs="normals for wa-semi",
+        rows=_four,
+        metrics=AGREED,
+        by_category=True,
+    ),
+    Table(
+        name="per-category",
+        title="The same for each category, and weights from masks",
+        source="Table 7",
+        needs="normals for wa-semi, masks for wa-mask",
+        rows=lambda options: [*_four(options), ("wa-mask", _job("wa-mask", options))],
+        metrics=AGREED,
+        by_category=True,
+        per_set=True,
+    ),
+    Table(
+        name="clusterers",
+        title="Clusterers on two distances",
+        source="Table 2",
+        needs="a GPU and flawsort[torch] for deep/...",
+        rows=_clusterers_and_rivals,
+        metrics=("nmi",),
+        deep=True,
+    ),
+    Table(
+        name="clusterers-full",
+        title="Clusterers on two distances, all metrics",
+        source="Table 8",
+        needs="a GPU and flawsort[torch] for deep/...",
+        rows=_clusterers_and_rivals,
+        metrics=AGREED,
+        deep=True,
+    ),
+    Table(
+        name="clusterers-subsets",
+        title="Clusterers on random subsets",
+        source="Table 10",
+        needs="",
+        rows=lambda options: _clusterers(options, measure="subsets", n_seeds=options.n_seeds),
+        metrics=("nmi",),
+    ),
+    Table(
+        name="purity",
+        title="Purity of over-clustering",
+        source="Table 3 and its figures",
+        needs="normals for wa-semi",
+        rows=lambda options: _four(options, measure="purity"),
+        metrics=("mauc", "r90", "r95", "r99"),
+    ),
+    Table(
+        name="poolings",
+        title="Pooling baselines on random subsets",
+        source="Table 9",
+        needs="normals for wa-semi",
+        rows=_poolings,
+        metrics=("nmi", "ari", "f1"),
+    ),
+    Table(
+        name="patch-vs-holistic",
+        title="Patches of the last layer against the whole image",
+        source="Table 4 and its figure",
+        needs="a network's last layer (NAME:last), normals for wa-semi",
+        rows=lambda options: [
+            (row, _job(row, options)) for row in ("holistic", "max-hausdorff", "wa", "wa-semi")
+        ],
+        metrics=("nmi",),
+        last_layer=True,
+        extractors=True,
+    ),
+    Table(
+        name="hausdorff",
+        title="Variants of the Hausdorff distance",
+        source="Table 5, top",
+        needs="",
+        rows=lambda options: [(row, _job(row, options)) for row in HAUSDORFF_VARIANTS],
+        metrics=("nmi",),
+    ),
+    Table(
+        name="weights",
+        title="Variants of the unsupervised weights",
+        source="Table 5, bottom; with extra normals from its appendix",
+        needs="normals for the last row",
+        rows=_variants,
+        metrics=("nmi",),
+    ),
+    Table(
+        name="tau",
+        title="Sensitivity to the temperature",
+        source="figures on tau",
+        needs="normals for wa-semi",
+        rows=_sweep,
+        metrics=("nmi",),
+    ),
+    Table(
+        name="top-k",
+        title="Hard and soft top-k weights",
+        source="figure on k, Appendix A.1",
+        needs="normals for wa-semi",
+        rows=_tops,
+        metrics=("nmi",),
+    ),
+    Table(
+        name="labelled-normals",
+        title="A part of the labelled normals",
+        source="figure on labelled normals, Appendix A.2",
+        needs="normals",
+        rows=_shares,
+        metrics=("nmi",),
+    ),
+    Table(
+        name="feature-extractors",
+        title="Feature extractors",
+        source="figures on feature extractors, Appendix A.4",
+        needs="several networks (--backbone more than once), normals for wa-semi",
+        rows=_four,
+        metrics=("nmi",),
+        extractors=True,
+    ),
+    Table(
+        name="localisation",
+        title="Pixel-level AUROC of scores and weights",
+        source="Section 4.3",
+        needs="masks, normals for wa-semi",
+        rows=lambda options: [
+            (row, _job(row, options, measure="localisation")) for row in ("wa", "wa-semi")
+        ],
+        metrics=("pixel-auroc", "pixel-auroc-weights"),
+        paper_table="text",
+    ),
+)
+TABLES = {table.name: table for table in _TABLES}

@@ -1,0 +1,317 @@
+"""The figures of images: where the weights are, and what is in the clusters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.errors import OptionError
+from flawsort.core.records import Bags, Floats, Ints
+from flawsort.embeddings.heat import OPACITY, colour_table
+from flawsort.embeddings.weights import mask_weights, score_spread
+from flawsort.research.paper.layout import FAINT, METHODS, house_style, set_name, type_name, write
+from flawsort.research.paper.methods import Focus, represent, scores_of
+from flawsort.research.paper.shared import Products
+from flawsort.scores.hausdorff import hausdorff
+from flawsort.scores.nearest import nearest_in_bank
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARK = "#ffe119"
+# Red and orange look alike to some people, so the frames differ in their lines too.
+OTHER_TYPE: dict[str, Any] = {"edgecolor": "#c1121f", "linestyle": "solid"}
+SEVERAL_KINDS: dict[str, Any] = {"edgecolor": "#f08c00", "linestyle": (0, (2.5, 1.5))}
+# The other images, nearest first, whose picks in the maximum Hausdorff distance are shown.
+NEAREST_SHOWN = 10
+# Pixels of a picture's longer side.
+LARGE, SMALL = 256, 128
+
+_READING = (
+    "Maximum Hausdorff: framed, the patch that decides the distance to the nearest other image; "
+    f"dots, to the next {NEAREST_SHOWN - 1}.\n"
+    "Each column of weights has one scale of colours for all its images: multiples of an equal "
+    "share, by the logarithm."
+)
+
+
+def draw_attention(products: Products, folder: Path, *, rows: int = 6, focus: Focus) -> list[Path]:
+    """What each distance looks at (Figure 3): one image of each type, at most `rows` of them.
+
+    Writes attention-<set>.svg and .png to the folder. Columns: the image, the patches that the
+    maximum Hausdorff distance picks (Eq. 4), and the weights, overlaid: unsupervised (Eq. 5),
+    semi-supervised (Eq. 6) if the set has normals, and from masks if a shown image has one.
+    """
+    if rows < 1:
+        raise OptionError(f"rows must be at least 1. Got {rows}.")
+    title = f"Where the weights are: {set_name(products.task.name)}"
+    with house_style():
+        chosen = _one_of_each_type(products, rows)
+        columns = _weights(products, chosen, focus)
+        figure = _attention(products, chosen, columns, title)
+        return write(figure, folder, f"attention-{products.task.name}", title)
+
+
+def draw_clusters(
+    products: Products,
+    folder: Path,
+    *,
+    focus: Focus,
+    n_clusters: int = 16,
+    per_cluster: int = 10,
+) -> list[Path]:
+    """The images of each cluster, the most typical ones first, with its major type and purity.
+
+    Writes clusters-<set>.svg and .png to the folder. Ward on weighted averages, semi-supervised
+    if the set has normals. A set with fewer than n_clusters images has as many clusters as images.
+    """
+    if n_clusters < 1 or per_cluster < 1:
+        raise OptionError(
+            "n_clusters and per_cluster must be at least 1. "
+            f"Got n_clusters={n_clusters}, per_cluster={per_cluster}."
+        )
+    task = products.task
+    method = "wa" if task.data.normals is None else "wa-semi"
+    with house_style():
+        shown = represent(products, method, focus)
+        labels = shown.labels(min(n_clusters, len(task.truth)))
+        clusters = [
+            _cluster(rows, shown.values[rows], task.truth)
+            for rows in (np.flatnonzero(labels == label) for label in np.unique(labels))
+        ]
+        purity = sum(one.hits for one in clusters) / max(1, len(task.counted))
+        title = (
+            f"{set_name(task.name)}: {len(clusters)} clusters, {METHODS[method].lower()} "
+            f"(purity {purity:.2f}, {task.n_classes} types)"
+        )
+        figure = _clusters(products, clusters, per_cluster, title)
+        return write(figure, folder, f"clusters-{task.name}", title)
+
+
+def hausdorff_picks(bags: Bags, image: int, others: Sequence[int] | Ints) -> list[int]:
+    """The patch of an image that decides its distance to each other one: m* of Eq. 4."""
+    picks = []
+    own = bags.patches[image]
+    for other in others:
+        distances = nearest_in_bank(own, bags.patches[other]).distances
+        if bags.valid is not None:
+            distances[~bags.valid[image]] = -1
+        picks.append(int(distances.argmax()))
+    return picks
+
+
+def _one_of_each_type(products: Products, count: int) -> list[int]:
+    """Rows of images of different types: first those of which a mask marks a part."""
+    truth, marked = products.task.truth, products.mask_shares.max(axis=1) > 0
+    best: dict[str, tuple[bool, bool, int]] = {}
+    for row, label in enumerate(products.task.data.labels):
+        # Of each type the first image, a marked one if there is any; several kinds at once last.
+        rank = (not marked[row], truth[row] is None, row)
+        best[label] = min(rank, best.get(label, rank))
+    return [row for _, _, row in sorted(best.values())[:count]]
+
+
+def _weights(products: Products, chosen: list[int], focus: Focus) -> list[tuple[str, Floats]]:
+    """The columns with weights: title, and (n_chosen, n_patches)."""
+    methods = {"wa": "Unsupervised weights"}
+    if products.task.data.normals is not None:
+        methods["wa-semi"] = "Semi-supervised weights"
+    columns = []
+    for method, title in methods.items():
+        scores = scores_of(products, method)
+        columns.append((title, focus.weigh(scores, score_spread(scores))[chosen]))
+    if products.mask_shares[chosen].any():
+        columns.append(("Weights from masks", mask_weights(products.mask_shares)[chosen]))
+    return columns
+
+
+def _attention(
+    products: Products, chosen: list[int], columns: list[tuple[str, Floats]], title: str
+) -> Figure:
+    from matplotlib.figure import Figure
+
+    heads = ["Image", "Maximum Hausdorff", *[head for head, _ in columns]]
+    step, left, top = 1.55, 0.3, 0.5
+    size = (left + step * len(heads), top + step * len(chosen) + 0.6)
+    figure = Figure(size)
+    figure.text(0.5, 1 - 0.16 / size[1], title, ha="center", va="center", fontsize=9.5)
+    shown = [heat_of(weights) for _, weights in columns]
+    for line, row in enumerate(chosen):
+        picture = products.picture(row, LARGE)
+        y = top + step * line
+        name = type_name(products.task.data.labels[row])
+        middle = 1 - (y + step / 2) / size[1]
+        figure.text(0.15 / size[0], middle, name, ha="center", va="center", rotation=90)
+        for at, head in enumerate(heads):
+            place = _axes_at(figure, left + step * at, y, step - 0.08, step - 0.08)
+            place.imshow(picture, extent=(0, picture.shape[1], picture.shape[0], 0))
+            if line == 0:
+                place.set_title(head)
+            if at == 1:
+                _mark_picks(place, products, row, picture.shape)
+            if at > 1:
+                _overlay(place, shown[at - 2][0][line].reshape(products.bags.grid))
+    y = top + step * len(chosen) + 0.04
+    for at, (_, highest) in enumerate(shown, start=2):
+        _scale(_axes_at(figure, left + step * at, y, step - 0.08, 0.07), highest)
+    figure.text(0.5, 0.06 / size[1], _READING, ha="center", fontsize=6.5, color=FAINT)
+    return figure
+
+
+def heat_of(weights: Floats) -> tuple[NDArray[np.float64], float]:
+    """Weights of a column of images as heat in 0..1, and how many equal shares are full heat.
+
+    weights: (n_images, n_patches). No heat at an equal share of the weight or less, from there on
+    by the logarithm: a large flaw has little weight anywhere, a small one all of it on a patch.
+    Full heat is at the largest weight of the median image.
+    """
+    shares = np.maximum(weights.astype(np.float64) * weights.shape[1], 1)
+    highest = max(2.0, float(np.median(shares.max(axis=1))))
+    return np.minimum(np.log(shares) / np.log(highest), 1), highest
+
+
+def _axes_at(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
+    """Empty axes without ticks or frame; all in inches from the upper left corner."""
+    across, down = figure.get_size_inches()
+    box = (left / across, 1 - (top + height) / down, width / across, height / down)
+    axes = figure.add_axes(box, xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    return axes
+
+
+def _mark_picks(axes: Axes, products: Products, row: int, shape: Sequence[int]) -> None:
+    """A frame around the pick for the nearest other image, dots on those for the next ones."""
+    from matplotlib.patches import Rectangle
+
+    distances = hausdorff(products.peers.minima, "max-min max")[row]
+    order = np.argsort(distances, kind="stable")
+    picks = hausdorff_picks(products.bags, row, order[order != row][:NEAREST_SHOWN])
+    grid = products.bags.grid
+    height, width = shape[0] / grid[0], shape[1] / grid[1]
+    for number, (down, across) in enumerate(divmod(pick, grid[1]) for pick in picks):
+        if number:
+            middle = ((across + 0.5) * width, (down + 0.5) * height)
+            axes.plot(*middle, "o", ms=2.6, mfc="white", mec="black", mew=0.5, zorder=2)
+            continue
+        corner = (across * width, down * height)
+        for colour, thickness in (("black", 2.6), (MARK, 1.3)):
+            look: dict[str, Any] = {"edgecolor": colour, "linewidth": thickness, "zorder": 3}
+            box = Rectangle(corner, width, height, fill=False, clip_on=False, **look)
+            axes.add_patch(box)
+
+
+def _overlay(axes: Axes, heat: Floats) -> None:
+    from matplotlib.colors import ListedColormap
+
+    colours = ListedColormap(colour_table(OPACITY) / 255)
+    extent = axes.images[0].get_extent()
+    axes.imshow(heat, cmap=colours, vmin=0, vmax=1, extent=extent, interpolation="bilinear")
+
+
+def _scale(axes: Axes, highest: float) -> None:
+    """The colours of a column, from an equal share to the highest number of shares."""
+    axes.imshow(np.full((1, 256, 3), 160, np.uint8), extent=(0, 1, 0, 1), aspect="auto")
+    _overlay(axes, np.linspace(0, 1, 256)[np.newaxis])
+    axes.set_aspect("auto")
+    look: dict[str, Any] = {"va": "top", "fontsize": 6.5, "transform": axes.transAxes}
+    axes.text(0, -0.5, "equal share", ha="left", **look)
+    axes.text(1, -0.5, f"{highest:.0f} times or more", ha="right", **look)
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """rows: its images, the nearest to their mean first. major: the type of most of those that
+    count, None if none does. hits: how many are of that type. counted: how many count."""
+
+    rows: Ints
+    major: str | None
+    hits: int
+    counted: int
+
+
+def _cluster(rows: Ints, vectors: Floats, truth: Sequence[str | None]) -> _Cluster:
+    gaps = np.linalg.norm(vectors - vectors.mean(axis=0), axis=1)
+    order = rows[np.argsort(gaps, kind="stable")]
+    counts = Counter(label for label in (truth[row] for row in rows) if label is not None)
+    if not counts:
+        return _Cluster(order, None, 0, 0)
+    major = min(counts, key=lambda label: (-counts[label], label))
+    return _Cluster(order, major, counts[major], counts.total())
+
+
+def _clusters(products: Products, clusters: list[_Cluster], per_cluster: int, title: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    shown = [one.rows[:per_cluster].tolist() for one in clusters]
+    across = min(4, len(clusters))
+    columns = min(5, max(map(len, shown)))
+    # Clusters beside each other are as high as the largest of them needs.
+    beside = [shown[start : start + across] for start in range(0, len(shown), across)]
+    lines = [-(-max(map(len, row)) // columns) for row in beside]
+    side, gap, top, bottom = 0.45, 0.16, 0.36, 0.34
+    heights = [0.25 + side * count for count in lines]
+    width = max(side * columns, 1.9)  # room for a title
+    size = (gap + across * (width + gap), top + sum(heights) + bottom)
+    figure = Figure((max(size[0], 5.5), size[1]))
+    figure.text(0.5, 1 - 0.16 / size[1], title, ha="center", va="center", fontsize=9.5)
+    frames: dict[str, dict[str, Any]] = {}
+    for number, (cluster, rows) in enumerate(zip(clusters, shown, strict=True)):
+        line, column = divmod(number, across)
+        x, y = gap + column * (width + gap), top + sum(heights[:line]) + 0.2
+        place = _axes_at(figure, x, y, width, side * lines[line])
+        _title(place, cluster)
+        for at, row in enumerate(rows):
+            said, frame = _frame(products.task.truth[row], cluster.major)
+            frames |= {said: frame} if said else {}
+            _place(place, products.picture(row, SMALL), divmod(at, columns), frame)
+        place.set(xlim=(0, width / side), ylim=(lines[line], 0))
+    _frame_legend(figure, frames)
+    return figure
+
+
+def _title(axes: Axes, cluster: _Cluster) -> None:
+    """The major type with the purity, and how many images there are."""
+    name = "several kinds"
+    if cluster.major is not None:
+        name = f"{type_name(cluster.major)} ({cluster.hits / cluster.counted:.2f})"
+    axes.set_title(name, loc="left", fontsize=7.5, pad=2)
+    count = len(cluster.rows)
+    images = f"{count} image{'s' if count > 1 else ''}"
+    axes.set_title(images, loc="right", fontsize=6, color=FAINT, pad=2)
+
+
+def _frame(label: str | None, major: str | None) -> tuple[str, dict[str, Any]]:
+    """What a frame says and its look; nothing for an image of the major type."""
+    if label is None:
+        return "several kinds at once, not counted", SEVERAL_KINDS
+    return ("", {}) if label == major else ("of another type than most of the cluster", OTHER_TYPE)
+
+
+def _place(
+    axes: Axes, picture: NDArray[np.uint8], cell: tuple[int, int], frame: dict[str, Any]
+) -> None:
+    """A picture in the middle of its cell, which is a square of side 1."""
+    from matplotlib.patches import Rectangle
+
+    height, width = (0.9 * side / max(picture.shape[:2]) for side in picture.shape[:2])
+    top, left = cell[0] + (1 - height) / 2, cell[1] + (1 - width) / 2
+    axes.imshow(picture, extent=(left, left + width, top + height, top))
+    if frame:
+        axes.add_patch(Rectangle((left, top), width, height, fill=False, lw=1.6, **frame))
+
+
+def _frame_legend(figure: Figure, frames: dict[str, dict[str, Any]]) -> None:
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Patch(fill=False, linewidth=1.6, label=said, **frame) for said, frame in frames.items()
+    ]
+    if handles:
+        figure.legend(handles=handles, loc="lower center", ncols=len(handles))

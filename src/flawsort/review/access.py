@@ -1,0 +1,216 @@
+"""Who may ask the review server: known host names, holders of the token, and its own pages alone.
+
+A page of another site can make a browser send requests here. It gets nowhere: its name is no known
+host (a name that was pointed here), its requests carry its own Origin, and it cannot send JSON
+without asking first, which nobody answers. Cookies stay here too (SameSite=Strict).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import html
+import ipaddress
+import re
+from collections.abc import Sequence
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from fastapi import HTTPException
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from flawsort.core.errors import OptionError
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+ANY_HOST = "*"
+# The whole state of a run of a million images takes less.
+LARGEST_BODY = 32 * 2**20
+TOKEN_LENGTHS = (16, 200)
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'self'; "
+        "form-action 'self'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]@/\s]*))(?::\d*)?")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host that a server listens on is reached from this machine alone."""
+    if host in LOOPBACK:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_token(token: str | None, hosts: Sequence[str]) -> None:
+    """Refuse a token that is easily guessed, and a server without one that others can reach."""
+    low, high = TOKEN_LENGTHS
+    if token is None:
+        if open_to := [host for host in hosts if not is_loopback(host)]:
+            raise OptionError(
+                f"A token must be given for a host that others can reach. Got '{open_to[0]}' and "
+                "no token."
+            )
+    elif (
+        not (low <= len(token) <= high and token.isascii() and token.isprintable()) or " " in token
+    ):
+        raise OptionError(
+            f"The token must be {low} to {high} printable ASCII characters without spaces. "
+            f"Got {len(token)} characters."
+        )
+
+
+class Guard:
+    """Middleware that asks all of it, and adds the headers that keep browsers careful.
+
+    hosts: names that the server is called besides the loopback ones; "*" for any. token: None
+    where everybody who reaches the server may use it.
+    """
+
+    def __init__(self, app: ASGIApp, *, hosts: Sequence[str] = (), token: str | None = None):
+        check_token(token, hosts)
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in (*LOOPBACK, *hosts))
+        self._token = None if token is None else token.encode()
+        self._pass = hashlib.sha256(b"flawsort review " + (self._token or b"")).hexdigest()
+        # Browsers send cookies to all ports of a host: another server has another name for its own.
+        self._cookie = f"flawsort-{self._pass[:8]}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            headers = Headers(scope=scope)
+            refused = self._refused(scope, headers)
+            # A refusal needs nothing of the body, and the server drops it.
+            app = self._app if refused is None else refused
+            await app(scope, _limited(receive), _with_headers(send))
+
+    def _refused(self, scope: Scope, headers: Headers) -> Response | None:
+        """What to answer instead, or None where nothing is wrong with the request."""
+        host = headers.get("host", "")
+        if ANY_HOST not in self._hosts and _name_of(host) not in self._hosts:
+            return _refusal(headers, 400, "This server is not known by that host name.")
+        if refused := _from_elsewhere(scope["method"], headers, host):
+            return refused
+        return None if self._token is None else self._without_token(scope, headers)
+
+    def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = [value for name, value in query if name == "token"]
+        if given and self._is_token(given[0]):
+            rest = urlencode([pair for pair in query if pair[0] != "token"])
+            # Two slashes at the start would be the name of another host.
+            place = quote("/" + scope["path"].lstrip("/\\"))
+            onward = RedirectResponse(f"{place}?{rest}" if rest else place, 303)
+            onward.set_cookie(
+                self._cookie,
+                self._pass,
+                httponly=True,
+                samesite="strict",
+                secure=scope["scheme"] == "https",
+            )
+            return onward
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._is_token(bearer.strip()):
+            return None
+        if hmac.compare_digest(_cookie(headers, self._cookie).encode(), self._pass.encode()):
+            return None
+        said = "A token is needed: open the address that flawsort review printed, with its token."
+        answer = _refusal(headers, 401, said)
+        answer.headers["www-authenticate"] = "Bearer"
+        return answer
+
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode("utf-8", "replace"), self._token or b"")
+
+
+def _from_elsewhere(method: str, headers: Headers, host: str) -> Response | None:
+    """A refusal of what another site's page had a browser send."""
+    site, mode = headers.get("sec-fetch-site", ""), headers.get("sec-fetch-mode", "")
+    if site in ("cross-site", "same-site") and not (method == "GET" and mode == "navigate"):
+        return _refusal(headers, 403, "This comes from a page of another site.")
+    if method in _SAFE_METHODS:
+        return None
+    origin = headers.get("origin")  # not sent by programs that are no browser
+    if origin is not None and _place_of(origin) != host.lower():
+        return _refusal(headers, 403, "This comes from a page of another origin.")
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return _refusal(headers, 415, "The content type must be application/json.")
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit() and len(length) < 16):
+        return _refusal(headers, 400, "The content length is no number.")
+    if int(length) > LARGEST_BODY:
+        return _refusal(headers, 413, _too_large())
+    return None
+
+
+def _refusal(headers: Headers, status: int, said: str) -> Response:
+    if "text/html" in headers.get("accept", ""):
+        return HTMLResponse(f"<!doctype html><title>flawsort</title><p>{html.escape(said)}", status)
+    return JSONResponse({"detail": said}, status)
+
+
+def _name_of(host: str) -> str:
+    """The host header without its port: "[::1]:80" is "::1"; "" where it is none."""
+    parts = _HOST.fullmatch(host)
+    return (parts[1] or parts[2]).lower().removesuffix(".") if parts else ""
+
+
+def _place_of(origin: str) -> str | None:
+    """Host and port of an Origin; None for one that is none, such as "null"."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return None
+    return parts.netloc.lower() if parts.scheme in ("http", "https") else None
+
+
+def _cookie(headers: Headers, name: str) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(name)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
+
+
+def _limited(receive: Receive) -> Receive:
+    """Bodies that do not say how long they are, cut off where they are too long."""
+    seen = 0
+
+    async def wrapped() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > LARGEST_BODY:
+            raise HTTPException(413, _too_large())
+        return message
+
+    return wrapped
+
+
+def _too_large() -> str:
+    return f"The body must be at most {LARGEST_BODY:,} bytes."
+
+
+def _with_headers(send: Send) -> Send:
+    async def wrapped(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+            headers.setdefault("cache-control", "no-store")
+        await send(message)
+
+    return wrapped

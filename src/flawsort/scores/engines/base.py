@@ -1,0 +1,64 @@
+"""What an engine is: the inner loop of `scores.nearest` on some device in some arithmetic."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.records import Bags, Floats, Ints, Progress
+from flawsort.scores.nearest import Nearest
+from flawsort.scores.peer_statistics import PeerStatistic
+
+
+class Engine(Protocol):
+    """Where patches are compared. All arrays are NumPy's; the functions are nearest's and
+    distances', and say there what they take and give."""
+
+    @property
+    def name(self) -> str:
+        """For the run: "NumPy on the CPU, float32"."""
+
+    @property
+    def searched_by(self) -> str:
+        """The same for the search in a bank."""
+
+    @property
+    def exact_flop(self) -> float:
+        """Up to this much arithmetic a search among normals is exact."""
+
+    def for_work(self, flop: float) -> Engine:
+        """The engine for so much arithmetic: itself, unless it leaves its arithmetic open."""
+
+    def nearest_in_bank(
+        self, queries: Floats, bank: Floats, *, progress: Progress | None = None
+    ) -> Nearest: ...
+
+    def fold_peers(
+        self,
+        patches: Floats,
+        peers: Ints,
+        statistic: PeerStatistic,
+        *,
+        extra: Floats | None = None,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]: ...
+
+    def fold_references(
+        self,
+        patches: Floats,
+        references: Floats,
+        statistic: PeerStatistic,
+        *,
+        own: Ints | None = None,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]: ...
+
+    def expected_from_peers(
+        self, patches: Floats, chosen: Ints, references: Floats, own: Ints
+    ) -> NDArray[np.float32]: ...
+
+    def mean_distances(
+        self, bags: Bags, *, progress: Progress | None = None
+    ) -> NDArray[np.float32]: ...

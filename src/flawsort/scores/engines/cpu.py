@@ -1,0 +1,95 @@
+"""The engine that needs nothing: NumPy's BLAS, or eight bits where that is enough."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.records import Bags, Floats, Ints, Progress
+from flawsort.scores import hausdorff as distances
+from flawsort.scores import nearest
+from flawsort.scores.engines.int8 import Int8
+from flawsort.scores.nearest import SINGLES, BagProduct, Nearest
+from flawsort.scores.peer_statistics import PeerStatistic
+
+# About 20 seconds on two cores. Beyond it the search in a bank goes through inverted lists;
+# docs/performance.md has the recall and what it costs in NMI.
+EXACT_FLOP = 2e12
+# Up to this much, a few seconds, there is nothing to be won by eight bits.
+SINGLES_FLOP = 5e11
+
+
+class CpuEngine:
+    """arithmetic: "float32", or "int8" for the comparison of bags with each other, where errors
+    of 0.003 in a distance average out; "auto" takes int8 where the work is large. The search in a
+    bank is always in float32."""
+
+    def __init__(self, arithmetic: Literal["float32", "int8", "auto"] = "float32") -> None:
+        self._arithmetic = arithmetic
+
+    @property
+    def name(self) -> str:
+        if self._arithmetic == "auto":
+            return "the CPU, int8 where the work is large"
+        return "onnxruntime on the CPU, int8" if self._arithmetic == "int8" else self.searched_by
+
+    @property
+    def searched_by(self) -> str:
+        return "NumPy on the CPU, float32"
+
+    def for_work(self, flop: float) -> CpuEngine:
+        if self._arithmetic != "auto":
+            return self
+        return CpuEngine("float32" if flop <= SINGLES_FLOP else "int8")
+
+    @property
+    def exact_flop(self) -> float:
+        return EXACT_FLOP
+
+    def nearest_in_bank(
+        self, queries: Floats, bank: Floats, *, progress: Progress | None = None
+    ) -> Nearest:
+        return nearest.nearest_in_bank(queries, bank, progress=progress)
+
+    def fold_peers(
+        self,
+        patches: Floats,
+        peers: Ints,
+        statistic: PeerStatistic,
+        *,
+        extra: Floats | None = None,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        bags = self._product(patches)
+        return nearest.fold_peers(
+            patches, peers, statistic, extra=extra, bags=bags, progress=progress
+        )
+
+    def fold_references(
+        self,
+        patches: Floats,
+        references: Floats,
+        statistic: PeerStatistic,
+        *,
+        own: Ints | None = None,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        bags = self._product(patches)
+        return nearest.fold_references(
+            patches, references, statistic, own=own, bags=bags, progress=progress
+        )
+
+    def expected_from_peers(
+        self, patches: Floats, chosen: Ints, references: Floats, own: Ints
+    ) -> NDArray[np.float32]:
+        return nearest.expected_from_peers(patches, chosen, references, own)
+
+    def mean_distances(
+        self, bags: Bags, *, progress: Progress | None = None
+    ) -> NDArray[np.float32]:
+        return distances.mean_distances(bags, progress=progress)
+
+    def _product(self, patches: Floats) -> BagProduct:
+        return Int8(patches.shape[2]) if self._arithmetic == "int8" else SINGLES

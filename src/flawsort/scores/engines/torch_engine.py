@@ -1,0 +1,392 @@
+"""The engine on torch: plain products on any device, and Triton's fused kernels on CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from flawsort.core.errors import OptionError
+from flawsort.core.records import Bags, Floats, Ints, Progress
+from flawsort.scores.nearest import Nearest
+from flawsort.scores.peer_statistics import Combined, PeerStatistic
+
+Arithmetic: TypeAlias = Literal["float16", "bfloat16", "tf32", "float32"]
+
+_DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "tf32": torch.float32,
+    "float32": torch.float32,
+}
+# Bytes of distances that are reduced together.
+DISTANCES_AT_ONCE = 2**29
+# and of similarities, where they are written out.
+SIMILARITIES_AT_ONCE = 2**29
+PAIRS_AT_ONCE = 4096
+QUERIES_AT_ONCE = 2**17
+# The table of all pairs, or a bank, takes at most this share of what is free on the device.
+SHARE_OF_MEMORY = 0.6
+# Patches of a bag are padded to a multiple of this for the kernels, and numbers of a patch of that.
+PATCHES_MULTIPLE = 128
+DIM_MULTIPLE = 8
+
+
+class TorchEngine:
+    """device: "cpu", "cuda" or "cuda:N". arithmetic: of the products; sums are in float32. Bags
+    are kept in float16, so that float16 loses nothing. fused: by Triton's kernels."""
+
+    def __init__(self, device: str, arithmetic: Arithmetic, *, fused: bool) -> None:
+        self._device = torch.device(device)
+        self._arithmetic = arithmetic
+        self._dtype = _DTYPES[arithmetic]
+        self._fused = fused
+        cuda = self._device.type == "cuda"
+        # A GPU of the larger kind does 5e14 a second in the fused kernels.
+        self.exact_flop = 5e15 if fused and cuda else 1e15 if cuda else 2e12
+
+    @property
+    def name(self) -> str:
+        what = "Triton" if self._fused else "torch"
+        where = "the CPU"
+        if self._device.type == "cuda":
+            where = torch.cuda.get_device_name(self._device)
+        return f"{what} on {where}, {self._arithmetic}"
+
+    def for_work(self, flop: float) -> TorchEngine:
+        return self
+
+    @property
+    def searched_by(self) -> str:
+        return self.name
+
+    def nearest_in_bank(
+        self, queries: Floats, bank: Floats, *, progress: Progress | None = None
+    ) -> Nearest:
+        best = np.full(len(queries), -np.inf, np.float32)
+        index = np.zeros(len(queries), np.int64)
+        n_piece = self._bank_piece(bank.shape[1])
+        starts = range(0, len(bank), n_piece)
+        total = len(starts) * len(queries)
+        for number, first in enumerate(starts):
+            some = bank[first : first + n_piece]
+            piece = self._kept(partial(self._patches, some))
+            size = len(some)
+
+            def search(start: int, stop: int, piece: torch.Tensor = piece) -> Any:
+                return self._search(self._patches(queries[start:stop]), piece)
+
+            for start, stop, (top, at) in self._halving(len(queries), QUERIES_AT_ONCE, search):
+                found = top[: stop - start].cpu().numpy()
+                # Padding repeats the last patch, so what is found there is found in it.
+                where = at[: stop - start].clamp(max=size - 1).cpu().numpy()
+                better = found > best[start:stop]
+                best[start:stop][better] = found[better]
+                index[start:stop][better] = first + where[better]
+                if progress:
+                    progress("scoring", number * len(queries) + stop, total)
+        distances = np.sqrt(np.maximum(2 - 2 * best, 0))
+        return Nearest(distances.astype(np.float32), index)
+
+    def fold_peers(
+        self,
+        patches: Floats,
+        peers: Ints,
+        statistic: PeerStatistic,
+        *,
+        extra: Floats | None = None,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        rows = np.unique(peers)
+        numbers = np.concatenate(
+            [rows, len(patches) + np.arange(0 if extra is None else len(extra))]
+        )
+        own = np.full(len(patches), -1)
+        own[rows] = np.arange(len(rows))
+        everybody = len(rows) == len(patches)
+        if everybody and self._fused and self._fits(len(patches), len(numbers), patches.shape[1]):
+            try:
+                table = self._table(patches, extra, numbers, progress)
+            except torch.OutOfMemoryError:  # each pair twice then, a block at a time
+                torch.cuda.empty_cache()
+            else:
+                self._tell(statistic, np.arange(len(patches)), numbers, table, own)
+                return statistic.result()
+        references = patches if everybody else patches[rows]
+        if extra is not None:
+            references = np.concatenate([references, extra])
+        return self._fold(patches, references, statistic, own, numbers, progress)
+
+    def fold_references(
+        self,
+        patches: Floats,
+        references: Floats,
+        statistic: PeerStatistic,
+        *,
+        own: Ints | None = None,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        nobody = np.full(len(patches), -1)
+        numbers = np.arange(len(references))
+        return self._fold(
+            patches, references, statistic, nobody if own is None else own, numbers, progress
+        )
+
+    def expected_from_peers(
+        self, patches: Floats, chosen: Ints, references: Floats, own: Ints
+    ) -> NDArray[np.float32]:
+        bank = self._kept(lambda: self._tensor(references).float())
+        expected = np.empty((*chosen.shape, patches.shape[2]), np.float32)
+
+        def expect(start: int, stop: int) -> torch.Tensor:
+            images = np.arange(start, stop)
+            asked = self._tensor(patches[images[:, None], chosen[start:stop]]).float()
+            mine = torch.as_tensor(own[start:stop], device=self._device)
+            total = torch.zeros_like(asked)
+            for row, bag in enumerate(bank):
+                nearest = bag[(asked @ bag.T).argmax(2)]
+                total += nearest * (mine != row)[:, None, None]
+            others = len(bank) - (mine >= 0).float()
+            return total / others.clamp(min=1)[:, None, None]
+
+        at_once = max(1, SIMILARITIES_AT_ONCE // max(1, 4 * chosen.shape[1] * references.shape[1]))
+        for start, stop, found in self._halving(len(patches), at_once, expect):
+            expected[start:stop] = found.cpu().numpy()
+        return expected
+
+    def mean_distances(
+        self, bags: Bags, *, progress: Progress | None = None
+    ) -> NDArray[np.float32]:
+        n, n_patches, dim = bags.patches.shape
+        patches = self._kept(lambda: self._tensor(bags.patches).float())
+        valid = np.ones((n, n_patches), np.float32) if bags.valid is None else bags.valid
+        counted = torch.as_tensor(valid, dtype=torch.float32, device=self._device)
+        counted = counted / counted.sum(1, keepdim=True)
+        means = np.zeros((n, n), np.float32)
+        at_once = max(1, SIMILARITIES_AT_ONCE // (4 * n_patches**2))
+        for image in range(n - 1):
+
+            def compare(start: int, stop: int, image: int = image) -> torch.Tensor:
+                others = slice(image + 1 + start, image + 1 + stop)
+                similar = patches[image] @ patches[others].reshape(-1, dim).T
+                distances = _distances(similar).view(n_patches, -1, n_patches)
+                return torch.einsum("p,pjq,jq->j", counted[image], distances, counted[others])
+
+            for start, stop, found in self._halving(n - 1 - image, at_once, compare):
+                means[image, image + 1 + start : image + 1 + stop] = found.cpu().numpy()
+            if progress:
+                done = (image + 1) * n - (image + 1) * (image + 2) // 2
+                progress("scoring", done, n * (n - 1) // 2)
+        return means + means.T
+
+    def _fold(
+        self,
+        patches: Floats,
+        references: Floats,
+        statistic: PeerStatistic,
+        own: Ints,
+        numbers: Ints,
+        progress: Progress | None,
+    ) -> NDArray[np.float32]:
+        """Each image against all references, a block of images at a time."""
+        bank = self._kept(lambda: self._bags(references))
+        n_patches = patches.shape[1]
+
+        def compare(start: int, stop: int) -> torch.Tensor:
+            return self._distances_to_bags(self._bags(patches[start:stop]), bank, n_patches)
+
+        at_once = max(1, DISTANCES_AT_ONCE // max(1, 4 * len(references) * n_patches))
+        for start, stop, distances in self._halving(len(patches), at_once, compare):
+            images = np.arange(start, stop)
+            self._tell(statistic, images, numbers, distances, own[start:stop])
+            if progress:
+                progress("scoring", stop * len(references), len(patches) * len(references))
+        return statistic.result()
+
+    def _table(
+        self, patches: Floats, extra: Floats | None, numbers: Ints, progress: Progress | None
+    ) -> torch.Tensor:
+        """(n, n_peers, n_patches): the distances of all pairs of images, each multiplied once."""
+        from flawsort.scores.engines.triton_kernels import pair_maxima
+
+        n, n_patches = patches.shape[:2]
+        bags = self._bags(patches)
+        table = torch.empty((n, len(numbers), n_patches), device=self._device)
+        table.diagonal(dim1=0, dim2=1).zero_()  # told to be no peer, and never left unwritten
+        pairs = torch.combinations(torch.arange(n, device=self._device, dtype=torch.int32), 2)
+        total = len(pairs) + n * (len(numbers) - n)
+        for start in range(0, len(pairs), PAIRS_AT_ONCE):
+            some = pairs[start : start + PAIRS_AT_ONCE].contiguous()
+            along, across = pair_maxima(bags, bags, some, both_ways=True, tf32=self._tf32)
+            assert across is not None
+            one, other = some[:, 0].long(), some[:, 1].long()
+            table[one, other] = _distances(along)[:, :n_patches]
+            table[other, one] = _distances(across)[:, :n_patches]
+            if progress:
+                progress("scoring", min(start + PAIRS_AT_ONCE, len(pairs)), total)
+        if extra is not None and len(extra):
+            further = self._bags(extra)
+            at_once = max(1, PAIRS_AT_ONCE // len(extra))
+            for start in range(0, n, at_once):
+                some = bags[start : start + at_once]
+                table[start : start + at_once, n:] = self._distances_to_bags(
+                    some, further, n_patches
+                )
+                if progress:
+                    done = len(pairs) + min(start + at_once, n) * len(extra)
+                    progress("scoring", done, total)
+        return table
+
+    def _distances_to_bags(
+        self, bags: torch.Tensor, references: torch.Tensor, n_patches: int
+    ) -> torch.Tensor:
+        """(n, n_references, n_patches): from each patch to the nearest one of each reference."""
+        n, n_references = len(bags), len(references)
+        if self._fused:
+            from flawsort.scores.engines.triton_kernels import pair_maxima
+
+            own = torch.arange(n, device=self._device, dtype=torch.int32)
+            theirs = torch.arange(n_references, device=self._device, dtype=torch.int32)
+            pairs = torch.cartesian_prod(own, theirs)
+            along, _ = pair_maxima(bags, references, pairs, both_ways=False, tf32=self._tf32)
+            return _distances(along).view(n, n_references, -1)[:, :, :n_patches]
+        result = torch.empty((n, n_references, n_patches), device=self._device)
+        at_once = max(1, SIMILARITIES_AT_ONCE // (bags.element_size() * n_patches**2))
+        for image, bag in enumerate(bags):
+            for start in range(0, n_references, at_once):
+                some = references[start : start + at_once]
+                similar = (bag @ some.flatten(0, 1).T).view(n_patches, len(some), -1)
+                result[image, start : start + at_once] = similar.amax(2).T.float()
+        return _distances(result)
+
+    def _search(
+        self, queries: torch.Tensor, bank: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._fused:
+            from flawsort.scores.engines.triton_kernels import bank_maxima
+
+            return bank_maxima(queries, bank, n_processors=self._processors, tf32=self._tf32)
+        best = torch.empty(len(queries), device=self._device)
+        index = torch.empty(len(queries), dtype=torch.int64, device=self._device)
+        at_once = max(1, SIMILARITIES_AT_ONCE // (queries.element_size() * len(bank)))
+        for start in range(0, len(queries), at_once):
+            top, at = (queries[start : start + at_once] @ bank.T).max(1)
+            best[start : start + at_once], index[start : start + at_once] = top.float(), at
+        return best, index
+
+    def _tell(
+        self,
+        statistic: PeerStatistic,
+        images: Ints,
+        numbers: Ints,
+        distances: torch.Tensor,
+        own: Ints,
+    ) -> None:
+        """own: (n,), which of the references each image is itself, or -1."""
+        if isinstance(statistic, Combined):  # one by one: none is told twice if memory ends
+            for one in statistic.statistics:
+                self._tell(one, images, numbers, distances, own)
+            return
+        add_many = getattr(statistic, "add_many", None)
+        if add_many is not None:
+            mine = torch.as_tensor(own, device=self._device)[:, None]
+            same = mine == torch.arange(len(numbers), device=self._device)
+
+            def tell(start: int, stop: int) -> None:
+                part = slice(start, stop)
+                add_many(images[part], numbers, distances[part], same[part])
+
+            at_once = max(1, DISTANCES_AT_ONCE // max(1, 4 * len(numbers) * distances.shape[2]))
+            for _ in self._halving(len(images), at_once, tell):
+                pass
+            return
+        for image, mine, rows in zip(images, own, distances.cpu().numpy(), strict=True):
+            for at, (peer, row) in enumerate(zip(numbers, rows, strict=True)):
+                if at != mine:
+                    statistic.add(int(image), int(peer), row)
+
+    def _halving(
+        self, total: int, at_once: int, work: Callable[[int, int], Any]
+    ) -> Iterator[tuple[int, int, Any]]:
+        """(start, stop, work(start, stop)) over all of it, in smaller pieces when memory ends."""
+        start = 0
+        while start < total:
+            stop = min(start + at_once, total)
+            try:
+                result = work(start, stop)
+            except torch.OutOfMemoryError as error:
+                torch.cuda.empty_cache()
+                if stop - start == 1:
+                    raise OptionError(
+                        f"The GPU's memory ({self._memory()}) does not hold the smallest piece of "
+                        "the work. Free some of it, compare with fewer peers, or use --device cpu."
+                    ) from error
+                at_once = (stop - start) // 2
+                continue
+            yield start, stop, result
+            start = stop
+
+    def _bags(self, patches: Floats) -> torch.Tensor:
+        """(n, n_patches, dim) ready for the products: padded for the kernels, which change nothing
+        by it: bags with copies of their last patch, patches with zeros."""
+        bags = self._tensor(patches).to(self._dtype)
+        if not self._fused:
+            return bags
+        bags = torch.nn.functional.pad(bags, (0, -bags.shape[2] % DIM_MULTIPLE))
+        missing = -bags.shape[1] % PATCHES_MULTIPLE
+        if missing:
+            bags = torch.cat([bags, bags[:, -1:].expand(-1, missing, -1)], 1)
+        return bags.contiguous()
+
+    def _patches(self, patches: Floats) -> torch.Tensor:
+        """(n, dim), likewise."""
+        return self._bags(patches[None])[0]
+
+    def _tensor(self, values: Floats) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
+
+    def _kept(self, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """What must be on the device as a whole: what is compared with."""
+        try:
+            return make()
+        except torch.OutOfMemoryError as error:
+            raise OptionError(
+                f"The GPU's memory ({self._memory()}) does not hold the patches to compare with. "
+                "Free some of it, compare with fewer peers, or use --device cpu."
+            ) from error
+
+    def _bank_piece(self, dim: int) -> int:
+        """How many patches of a bank are on the device at a time."""
+        if self._device.type != "cuda":
+            return 2**18
+        free = int(torch.cuda.mem_get_info(self._device)[0])
+        piece = int(free * SHARE_OF_MEMORY / 2) // int(self._dtype.itemsize * dim)
+        return max(PATCHES_MULTIPLE, piece // PATCHES_MULTIPLE * PATCHES_MULTIPLE)
+
+    def _fits(self, n_images: int, n_peers: int, n_patches: int) -> bool:
+        if self._device.type != "cuda":
+            return True
+        free = int(torch.cuda.mem_get_info(self._device)[0])
+        return 4 * n_images * n_peers * n_patches <= SHARE_OF_MEMORY * free
+
+    def _memory(self) -> str:
+        free, total = torch.cuda.mem_get_info(self._device)
+        return f"{free / 2**30:.1f} of {total / 2**30:.1f} GB free"
+
+    @property
+    def _processors(self) -> int:
+        if self._device.type != "cuda":
+            return 1
+        return int(torch.cuda.get_device_properties(self._device).multi_processor_count)
+
+    @property
+    def _tf32(self) -> bool:
+        return self._arithmetic == "tf32"
+
+
+def _distances(similar: torch.Tensor) -> torch.Tensor:
+    return similar.mul(-2).add_(2).clamp_(min=0).sqrt_()

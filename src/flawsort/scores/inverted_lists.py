@@ -1,0 +1,142 @@
+"""A bank of patches cut into lists of patches that are alike, for approximate search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.records import Floats, Ints, Progress
+from flawsort.core.threads import in_threads, single_threaded_blas
+from flawsort.scores.nearest import BLOCK_ROWS, SIMILARITIES_AT_ONCE, Nearest, distance
+
+QUERIES_AT_ONCE = 65_536
+# How many lists a query looks into; docs/performance.md has the recall.
+PROBES = 16
+
+
+@dataclass(frozen=True)
+class InvertedLists:
+    """A bank cut into lists of patches that are alike, for approximate search.
+
+    centres: (n_lists, dim), unit length. patches: (n_bank, dim), sorted by list.
+    offsets: (n_lists + 1,), where each list begins. order: (n_bank,), rows in the bank as given.
+    """
+
+    centres: NDArray[np.float32]
+    patches: Floats
+    offsets: NDArray[np.int64]
+    order: NDArray[np.int64]
+
+    def search(
+        self,
+        queries: Floats,
+        *,
+        probes: int = PROBES,
+        not_from: tuple[Ints, Ints] | None = None,
+        progress: Progress | None = None,
+    ) -> Nearest:
+        """For each query the nearest patch of the `probes` lists whose centres are nearest.
+
+        Many queries are searched at once: those that look into the same list are multiplied
+        with it in one product, so that the work is matrix products and not scans.
+        not_from: (n,) and (n_bank,), the image of each query and of each patch of the bank, to
+        leave a query's own image out; distances are infinite where nothing else was found.
+        """
+        best = np.empty(len(queries), np.float32)
+        index = np.empty(len(queries), np.int64)
+        if progress:
+            progress("scoring", 0, len(queries))
+        with single_threaded_blas():
+            for start in range(0, len(queries), QUERIES_AT_ONCE):
+                stop = min(start + QUERIES_AT_ONCE, len(queries))
+                best[start:stop], index[start:stop] = self._search_many(
+                    queries[start:stop].astype(np.float32),
+                    min(probes, len(self.centres)),
+                    None if not_from is None else (not_from[0][start:stop], not_from[1]),
+                )
+                if progress:
+                    progress("scoring", stop, len(queries))
+        return Nearest(distance(best), self.order[index])
+
+    def _search_many(
+        self, queries: NDArray[np.float32], probes: int, not_from: tuple[Ints, Ints] | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        probed = _nearest_centres(queries, self.centres, probes)
+        by_list = np.argsort(probed, axis=None, kind="stable")
+        bounds = np.searchsorted(probed.ravel()[by_list], np.arange(len(self.centres) + 1))
+
+        def look(number: int) -> list[tuple[Ints, NDArray[np.float32], Ints]]:
+            asking = by_list[bounds[number] : bounds[number + 1]] // probes
+            first, last = self.offsets[number], self.offsets[number + 1]
+            members = self.patches[first:last].astype(np.float32)
+            found: list[tuple[Ints, NDArray[np.float32], Ints]] = []
+            step = max(1, SIMILARITIES_AT_ONCE // len(members))
+            for start in range(0, len(asking), step):
+                rows = asking[start : start + step]
+                similar = queries[rows] @ members.T
+                if not_from is not None:
+                    own = not_from[0][rows][:, None] == not_from[1][self.order[first:last]]
+                    similar[own] = -np.inf
+                at = similar.argmax(axis=1)
+                found.append((rows, similar[np.arange(len(rows)), at], first + at))
+            return found
+
+        best = np.full(len(queries), -np.inf, np.float32)
+        index = np.zeros(len(queries), np.int64)
+        for found in in_threads(look, np.flatnonzero(np.diff(bounds)).tolist()):
+            for rows, top, at in found:
+                better = top > best[rows]
+                best[rows[better]], index[rows[better]] = top[better], at[better]
+        return best, index
+
+
+def build_lists(bank: Floats, *, random_state: int = 0, iterations: int = 6) -> InvertedLists:
+    """Cut a bank (n_bank, dim) into about 2.5 sqrt(n_bank) lists by spherical k-means.
+
+    The centres come from a sample of 48 patches a list; every patch then joins its nearest one.
+    """
+    n_lists = int(min(max(2.5 * np.sqrt(len(bank)), 1), len(bank)))
+    rng = np.random.default_rng(random_state)
+    sample = bank[np.sort(rng.permutation(len(bank))[: 48 * n_lists])].astype(np.float32)
+    centres = sample[np.sort(rng.permutation(len(sample))[:n_lists])]
+    with single_threaded_blas():
+        for _ in range(iterations):
+            nearest = _nearest_centres(sample, centres, 1)[:, 0]
+            centres = _mean_directions(sample, nearest, centres)
+        lists = np.concatenate(
+            [
+                _nearest_centres(bank[start : start + QUERIES_AT_ONCE], centres, 1)[:, 0]
+                for start in range(0, len(bank), QUERIES_AT_ONCE)
+            ]
+        )
+    order = np.argsort(lists, kind="stable")
+    used, first = np.unique(lists[order], return_index=True)  # a list may have stayed empty
+    offsets = np.append(first, len(bank))
+    return InvertedLists(centres[used], bank[order], offsets, order)
+
+
+def _nearest_centres(queries: Floats, centres: NDArray[np.float32], count: int) -> Ints:
+    """(n, count): the nearest centres of each query, in no particular order."""
+
+    def rank(start: int) -> NDArray[np.intp]:
+        similar = queries[start : start + BLOCK_ROWS].astype(np.float32) @ centres.T
+        if count == 1:
+            nearest: NDArray[np.intp] = similar.argmax(axis=1)[:, None]
+            return nearest
+        return np.argpartition(similar, -count, axis=1)[:, -count:]
+
+    return np.concatenate(list(in_threads(rank, range(0, len(queries), BLOCK_ROWS))))
+
+
+def _mean_directions(
+    sample: NDArray[np.float32], nearest: Ints, centres: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The unit-length mean of each centre's members; a centre without members stays."""
+    order = np.argsort(nearest, kind="stable")
+    used, first = np.unique(nearest[order], return_index=True)
+    moved = centres.copy()
+    sums = np.add.reduceat(sample[order], first, axis=0)
+    moved[used] = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
+    return moved

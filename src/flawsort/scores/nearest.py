@@ -1,0 +1,280 @@
+"""The hot loop: for each patch, the nearest patch of each reference bag, or of all of them.
+
+Patches have unit length, so a Euclidean distance is sqrt(2 - 2 cos) and the nearest patch is the
+one with the largest dot product: a matrix product followed by a maximum. Two rules make it fast
+on a CPU: the products are cut into blocks whose result stays in the processor's cache until its
+maximum has been taken, and blocks run in threads with a single-threaded BLAS each, so that the
+maxima use all cores too. `scores.engines` has the same functions in other arithmetic and on
+GPUs, and chooses among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.records import Floats, Ints, Progress
+from flawsort.core.threads import in_threads, single_threaded_blas
+from flawsort.scores.peer_statistics import PeerStatistic
+
+# Rows of a block: 256 x 1,024 similarities are 1 MB, which a core's second-level cache holds.
+BLOCK_ROWS = 256
+BANK_BLOCK = 1024
+# Images that are compared with a peer together: more would save little and hold more memory.
+STRIPE = 4
+# and of so many peers, which bounds what finished threads hold.
+PEERS_AT_ONCE = 64
+# Similarities that a thread looks at together where lists are of any length (16 MB).
+SIMILARITIES_AT_ONCE = 4_000_000
+BothWays: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
+# A bag as a product wants it: whatever its `operands` give for a row.
+Operand: TypeAlias = Any
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """distances: (n,), to the nearest patch of a bank. index: (n,), which one it is."""
+
+    distances: NDArray[np.float32]
+    index: NDArray[np.int64]
+
+
+def distance(similarity: Floats) -> NDArray[np.float32]:
+    """Euclidean distances between unit vectors from their dot products."""
+    squared: NDArray[np.float32] = np.maximum(2 - 2 * similarity, 0).astype(np.float32)
+    return np.sqrt(squared)
+
+
+def search_flop(n_queries: int, n_bank: int, dim: int) -> float:
+    """The arithmetic of an exact search, in floating point operations."""
+    return 2.0 * n_queries * n_bank * dim
+
+
+def nearest_in_bank(queries: Floats, bank: Floats, *, progress: Progress | None = None) -> Nearest:
+    """For each query the nearest patch of the bank, exactly.
+
+    queries: (n, dim). bank: (n_bank, dim). Both of unit length.
+    """
+    starts = range(0, len(queries), BLOCK_ROWS)
+    reference = np.ascontiguousarray(bank, dtype=np.float32)
+
+    def search(start: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        return _best_block(queries[start : start + BLOCK_ROWS].astype(np.float32), reference)
+
+    best = np.empty(len(queries), np.float32)
+    block_of = np.empty(len(queries), np.int64)
+    with single_threaded_blas():
+        for done, (start, found) in enumerate(zip(starts, in_threads(search, starts), strict=True)):
+            best[start : start + BLOCK_ROWS], block_of[start : start + BLOCK_ROWS] = found
+            if progress:
+                progress("scoring", done + 1, len(starts))
+        index = _index_in_block(queries, reference, block_of)
+    return Nearest(distance(best), index)
+
+
+def _best_block(
+    queries: NDArray[np.float32], bank: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Each query's best similarity, and the block of the bank it is in. Maxima are much cheaper
+    than their positions, which are left to `_index_in_block`."""
+    best = np.full(len(queries), -np.inf, np.float32)
+    block_of = np.zeros(len(queries), np.int64)
+    for number, start in enumerate(range(0, len(bank), BANK_BLOCK)):
+        top = (queries @ bank[start : start + BANK_BLOCK].T).max(axis=1)
+        better = top > best
+        best[better] = top[better]
+        block_of[better] = number
+    return best, block_of
+
+
+def _index_in_block(
+    queries: Floats, bank: NDArray[np.float32], block_of: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where the nearest patch is: each query once more, with its best block alone."""
+    order = np.argsort(block_of, kind="stable")
+    n_blocks = -(-len(bank) // BANK_BLOCK)
+    bounds = np.searchsorted(block_of[order], np.arange(n_blocks + 1))
+    step = SIMILARITIES_AT_ONCE // BANK_BLOCK
+    pieces = [
+        (number, order[start : min(start + step, bounds[number + 1])])
+        for number in range(n_blocks)
+        for start in range(bounds[number], bounds[number + 1], step)
+    ]
+
+    def look(piece: tuple[int, NDArray[np.int64]]) -> NDArray[np.int64]:
+        first = piece[0] * BANK_BLOCK
+        similar = queries[piece[1]].astype(np.float32) @ bank[first : first + BANK_BLOCK].T
+        found: NDArray[np.int64] = first + similar.argmax(axis=1)
+        return found
+
+    index = np.empty(len(queries), np.int64)
+    for (_, rows), found in zip(pieces, in_threads(look, pieces), strict=True):
+        index[rows] = found
+    return index
+
+
+class Operands(Protocol):
+    """Bags in the form in which they are multiplied, by their row."""
+
+    def __getitem__(self, row: int, /) -> Operand: ...
+
+
+class BagProduct(Protocol):
+    """How two bags are compared."""
+
+    def operands(self, patches: Floats) -> Operands:
+        """patches: (n_images, n_patches, dim)."""
+
+    def compare(self, first: Operand, second: Operand) -> BothWays:
+        """Distances of the patches of each bag to the nearest patch of the other."""
+
+
+class Singles:
+    """Bags multiplied in single precision, by NumPy's BLAS."""
+
+    def operands(self, patches: Floats) -> Operands:
+        return _Converted(patches)
+
+    def compare(self, first: Operand, second: Operand) -> BothWays:
+        rows = np.empty(len(first), np.float32)
+        columns = np.full(len(second), -np.inf, np.float32)
+        for start in range(0, len(first), BLOCK_ROWS):
+            similar = first[start : start + BLOCK_ROWS] @ second.T
+            rows[start : start + BLOCK_ROWS] = similar.max(axis=1)
+            np.maximum(columns, similar.max(axis=0), out=columns)
+        return distance(rows), distance(columns)
+
+
+@dataclass(frozen=True)
+class _Converted:
+    """Converted when it is asked for: all bags at once would take twice their memory."""
+
+    patches: Floats
+
+    def __getitem__(self, row: int, /) -> NDArray[np.float32]:
+        bag: Floats = self.patches[row]
+        return bag.astype(np.float32)
+
+
+SINGLES = Singles()
+
+
+def fold_peers(
+    patches: Floats,
+    peers: Ints,
+    statistic: PeerStatistic,
+    *,
+    extra: Floats | None = None,
+    bags: BagProduct = SINGLES,
+    progress: Progress | None = None,
+) -> NDArray[np.float32]:
+    """For each patch the statistic of its distances to the nearest patch of each peer.
+
+    patches: (n_images, n_patches, dim). peers: rows of the images that the others are compared
+    with; no image is its own peer. extra: (n_extra, n_patches, dim), further peers of everybody
+    that are not compared themselves, such as unlabelled normal images; they count as peers
+    n_images, n_images + 1 and so on. bags: how two of them are multiplied. Returns
+    (n_images, n_patches). Each pair of bags is multiplied once: the maxima along rows serve the
+    one image, those along columns the other.
+    """
+    n_images = len(patches)
+    n_extra = 0 if extra is None else len(extra)
+    is_peer = np.zeros(n_images, bool)
+    is_peer[peers] = True
+    n_peers = int(is_peer.sum())
+    total = (n_peers + n_extra) * n_images - n_peers * (n_peers + 1) // 2
+    rows = np.concatenate([np.flatnonzero(is_peer), n_images + np.arange(n_extra)])
+    done = 0
+    of_images = bags.operands(patches)
+    of_extra = bags.operands(patches[:0] if extra is None else extra)
+
+    def compare(block: tuple[int, int]) -> list[tuple[int, int, BothWays]]:
+        """A few images against some peers, each of which is made ready once."""
+        stripe = range(block[0], min(block[0] + STRIPE, n_images))
+        own = [of_images[image] for image in stripe]
+        found = []
+        for peer in rows[block[1] : block[1] + PEERS_AT_ONCE].tolist():
+            # Of two peers the first one asks, so that no pair is multiplied twice.
+            asking = [i for i in stripe if i < peer or (i > peer and not is_peer[i])]
+            if asking:
+                bag = of_images[peer] if peer < n_images else of_extra[peer - n_images]
+                found += [(i, peer, bags.compare(own[i - stripe.start], bag)) for i in asking]
+        return found
+
+    blocks = product(range(0, n_images, STRIPE), range(0, len(rows), PEERS_AT_ONCE))
+    with single_threaded_blas():
+        for results in in_threads(compare, blocks):
+            for image, peer, (mine, theirs) in results:
+                statistic.add(image, peer, mine)
+                if is_peer[image] and peer < n_images:
+                    statistic.add(peer, image, theirs)
+            done += len(results)
+            if progress:
+                progress("scoring", done, total)
+    return statistic.result()
+
+
+def fold_references(
+    patches: Floats,
+    references: Floats,
+    statistic: PeerStatistic,
+    *,
+    own: Ints | None = None,
+    bags: BagProduct = SINGLES,
+    progress: Progress | None = None,
+) -> NDArray[np.float32]:
+    """As fold_peers, for images that are compared with references and not with each other.
+
+    patches: (n_images, n_patches, dim). references: (n_references, n_patches, dim); a peer's
+    number is its row in them. own: (n_images,), the row of `references` that is the image
+    itself and is left out, or -1; None for all -1.
+    """
+    of_images, prepared = bags.operands(patches), bags.operands(references)
+    of_references = [prepared[row] for row in range(len(references))]
+
+    def compare(image: int) -> list[tuple[int, NDArray[np.float32]]]:
+        bag = of_images[image]
+        return [
+            (peer, bags.compare(bag, reference)[0])
+            for peer, reference in enumerate(of_references)
+            if own is None or peer != own[image]
+        ]
+
+    with single_threaded_blas():
+        for image, results in enumerate(in_threads(compare, range(len(patches)))):
+            for peer, distances in results:
+                statistic.add(image, peer, distances)
+            if progress:
+                progress("scoring", image + 1, len(patches))
+    return statistic.result()
+
+
+def expected_from_peers(
+    patches: Floats, chosen: Ints, references: Floats, own: Ints
+) -> NDArray[np.float32]:
+    """What the references show where a patch stands: the mean of its nearest patch in each.
+
+    patches: (n_images, n_patches, dim). chosen: (n_images, n_chosen), which patches are asked
+    for. references: (n_references, n_patches, dim). own: (n_images,), the row of `references`
+    that is the image itself and is left out, or -1. Returns (n_images, n_chosen, dim).
+    """
+    bank = np.asarray(references, np.float32)
+
+    def expect(image: int) -> NDArray[np.float32]:
+        asked = patches[image, chosen[image]].astype(np.float32)
+        total = np.zeros(asked.shape, np.float32)
+        others = [row for row in range(len(bank)) if row != own[image]]
+        for row in others:
+            total += bank[row, (asked @ bank[row].T).argmax(axis=1)]
+        total /= max(len(others), 1)
+        return total
+
+    expected = np.empty((*chosen.shape, patches.shape[2]), np.float32)
+    with single_threaded_blas():
+        for image, one in enumerate(in_threads(expect, range(len(patches)))):
+            expected[image] = one
+    return expected

@@ -1,0 +1,271 @@
+"""What patches are compared with: known-normal images, or the other images of the set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.records import Bags, Floats, Ints, Progress
+from flawsort.scores.engines import CpuEngine, Engine
+from flawsort.scores.inverted_lists import PROBES, InvertedLists, build_lists
+from flawsort.scores.nearest import search_flop
+from flawsort.scores.peer_statistics import (
+    MeanOverNearestPeers,
+    MeanOverPeers,
+    MinOverPeers,
+    PeerStatistic,
+)
+
+# A bank of normal patches takes at most this much; beyond it, it is a sample.
+BANK_BYTES = 512 * 2**20
+# Heat maps are calibrated on so many normal images, each compared with the others; with fewer
+# than MIN_CALIBRATION known, on the set itself.
+CALIBRATION_IMAGES = 16
+MIN_CALIBRATION = 8
+# They are compared exactly where that is a small part of what the engine can do.
+CALIBRATION_SHARE = 0.05
+# Residuals from peers use so many of them, and a run that was not streamed keeps so many for
+# `assign`.
+STORED_PEERS = 96
+# Everybody is everybody's peer in a set of so many images; in a larger one the peers are a sample
+# (Eq. 7), so that time grows with the images and not with their pairs. On the dev sets 128 peers
+# gave what all of them did (docs/performance.md).
+ALL_PEERS_UP_TO = 256
+SAMPLED_PEERS = 128
+
+Expected: TypeAlias = Callable[[Ints, Ints], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Images compared with a reference.
+
+    scores: (n_images, n_patches), how unusual each patch is. expected: for some of the images
+    (n_some,) and chosen patches of theirs (n_some, n_chosen), what the reference shows in their
+    place, (n_some, n_chosen, dim). how: the way it was done, in words, for the run.
+    """
+
+    scores: NDArray[np.float32]
+    expected: Expected
+    how: str
+
+
+class NormalReference:
+    """The patches of known-normal images, all together (Eq. 6)."""
+
+    def __init__(
+        self,
+        bank: Floats,
+        *,
+        exact: bool | None = None,
+        lists: InvertedLists | None = None,
+        engine: Engine | None = None,
+        random_state: int = 0,
+    ) -> None:
+        """bank: (n_bank, dim), unit length. exact: whether it is searched exactly; None decides
+        at the first comparison and keeps to it, so that new images are searched for as the first
+        ones were. lists: the bank for approximate search, where it is there already. engine: None
+        for the CPU in float32."""
+        self.bank = bank
+        self.engine = engine or CpuEngine()
+        self.exact = exact
+        self._lists = lists
+        self._random_state = random_state
+
+    @classmethod
+    def from_bags(
+        cls,
+        normals: Bags,
+        *,
+        exact: bool | None = None,
+        engine: Engine | None = None,
+        random_state: int = 0,
+    ) -> NormalReference:
+        """Every valid patch of the normal images, or a sample of them past BANK_BYTES unless the
+        search shall be exact."""
+        rows = _bank_rows(normals, random_state, whole=exact is True)
+        bank = normals.patches.reshape(-1, normals.dim)
+        bank = bank if len(rows) == len(bank) else bank[rows]
+        return cls(bank, exact=exact, engine=engine, random_state=random_state)
+
+    def compare(
+        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+    ) -> Comparison:
+        """Distances to the nearest normal patch, and which one it is. own: of no use here."""
+        queries = bags.patches.reshape(-1, bags.dim)
+        self.choose_search(len(queries))
+        if self.exact:
+            found = self.engine.nearest_in_bank(queries, self.bank, progress=progress)
+            way = f"exactly ({self.engine.searched_by})"
+        else:
+            found = self.lists.search(queries, progress=progress)
+            way = f"in inverted lists, {PROBES} probes"
+        how = f"compared with {len(self.bank):,} known-good patches, searched {way}"
+        shape = bags.patches.shape[:2]
+        index = found.index.reshape(shape)
+
+        def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
+            rows = np.take_along_axis(index[images], chosen, axis=1)
+            return self.bank[rows].astype(np.float32)
+
+        return Comparison(found.distances.reshape(shape), expected, how)
+
+    def choose_search(self, n_queries: int) -> None:
+        """Settle by the number of queries whether the search is exact, if it is not settled."""
+        if self.exact is None:
+            flop = search_flop(n_queries, len(self.bank), self.bank.shape[1])
+            self.exact = flop <= self.engine.exact_flop
+
+    def scores_of_normals(self, normals: Bags) -> NDArray[np.float32] | None:
+        """How unusual normal images look among the other normal ones: (n_sample, n_patches).
+
+        normals: the bags that the bank was made from. None where there are too few to say.
+        """
+        if len(normals) < MIN_CALIBRATION:
+            return None
+        order = np.random.default_rng(self._random_state).permutation(len(normals))
+        sample = np.sort(order[:CALIBRATION_IMAGES])
+        flop = len(sample) * len(normals) * pair_flop(normals)
+        if self.exact and flop <= CALIBRATION_SHARE * self.engine.exact_flop:
+            # The nearest patch of all other images is the nearest of those nearest in each.
+            nearest = MinOverPeers(len(sample), normals.n_patches)
+            scores = self.engine.fold_references(
+                normals.patches[sample], normals.patches, nearest, own=sample
+            )
+        else:
+            scores = self._scores_from_lists(normals, sample)
+        known = np.isfinite(scores)
+        if normals.valid is not None:
+            known &= normals.valid[sample]
+        return np.where(known, scores, np.nan).astype(np.float32)
+
+    def _scores_from_lists(self, normals: Bags, sample: Ints) -> NDArray[np.float32]:
+        # As many rows as the bank has: all of them where an exact search was asked for.
+        whole = len(self.bank) > _bank_limit(normals)
+        owner = _bank_rows(normals, self._random_state, whole=whole) // normals.n_patches
+        queries = normals.patches[sample].reshape(-1, normals.dim)
+        images = np.repeat(sample, normals.n_patches)
+        distances = self.lists.search(queries, not_from=(images, owner)).distances
+        return distances.reshape(len(sample), -1)
+
+    @property
+    def lists(self) -> InvertedLists:
+        """The bank, ready for approximate search."""
+        if self._lists is None:
+            self._lists = build_lists(self.bank, random_state=self._random_state)
+        return self._lists
+
+
+def _bank_limit(normals: Bags) -> int:
+    return int(BANK_BYTES // (normals.dim * normals.patches.itemsize))
+
+
+def _bank_rows(normals: Bags, random_state: int, *, whole: bool) -> NDArray[np.int64]:
+    """Which patches of all normal images, counted through, make the bank."""
+    rows = np.arange(len(normals) * normals.n_patches)
+    if normals.valid is not None:
+        rows = rows[normals.valid.ravel()]
+    limit = _bank_limit(normals)
+    if len(rows) > limit and not whole:
+        rows = rows[np.sort(np.random.default_rng(random_state).permutation(len(rows))[:limit])]
+    return rows
+
+
+class PeerReference:
+    """A sample of a set's own images, to compare new images with when no normals are known."""
+
+    def __init__(
+        self, peers: Floats, nearest_share: float, *, engine: Engine | None = None
+    ) -> None:
+        """peers: (n_peers, n_patches, dim). nearest_share: see compare_with_peers."""
+        self.peers = peers
+        self.engine = engine or CpuEngine()
+        self._nearest_share = nearest_share
+
+    def compare(
+        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+    ) -> Comparison:
+        """Images against the sample. own: (n_images,), which of the peers an image is itself, or
+        -1; None where they are all new."""
+        n_peers = len(self.peers)
+        itself = np.full(len(bags), -1) if own is None else own
+        among = n_peers if own is None else n_peers - 1
+        statistic = _statistic(len(bags), bags.n_patches, among, self._nearest_share)
+        engine = self.engine.for_work(len(bags) * n_peers * pair_flop(bags))
+        scores = engine.fold_references(
+            bags.patches, self.peers, statistic, own=itself, progress=progress
+        )
+
+        def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
+            few = self.peers[:STORED_PEERS]
+            mine = np.where(itself < len(few), itself, -1)
+            return engine.expected_from_peers(bags.patches[images], chosen, few, mine[images])
+
+        how = f"{n_peers} images of the run as peers ({engine.name})"
+        if own is not None:
+            how = f"compared with a sample of {n_peers} of them (Eq. 7) ({engine.name})"
+        return Comparison(scores, expected, how)
+
+
+def compare_with_peers(
+    bags: Bags,
+    *,
+    n_peers: int | Literal["all"] | None = None,
+    nearest_share: float = 1.0,
+    engine: Engine | None = None,
+    random_state: int = 0,
+    progress: Progress | None = None,
+) -> tuple[Comparison, PeerReference]:
+    """Every image against the others (Eq. 5) or a sample of them (Eq. 7).
+
+    n_peers: None takes all of a small set and a sample of a larger one (`usual_peers`).
+    nearest_share: the mean is taken over this share of the peers, those nearest to the patch;
+    1 is the paper's mean over all. engine: None for the CPU in float32. Also returns the sample
+    for comparing new images.
+    """
+    chosen_engine = engine or CpuEngine()
+    order = np.random.default_rng(random_state).permutation(len(bags))
+    if n_peers is None:
+        n_peers = usual_peers(len(bags))
+    count = len(bags) if n_peers == "all" else min(n_peers, len(bags))
+    pairs = count * len(bags) - count * (count + 1) // 2
+    engine = chosen_engine.for_work(pairs * pair_flop(bags))
+    peers = np.sort(order[:count])
+    statistic = _statistic(len(bags), bags.n_patches, len(peers) - 1, nearest_share)
+    scores = engine.fold_peers(bags.patches, peers, statistic, progress=progress)
+    stored = np.sort(order[: min(STORED_PEERS, count)])
+    reference = PeerReference(bags.patches[stored], nearest_share, engine=chosen_engine)
+    own = np.full(len(bags), -1)
+    own[stored] = np.arange(len(stored))
+
+    def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
+        return engine.expected_from_peers(
+            bags.patches[images], chosen, reference.peers, own[images]
+        )
+
+    how = "compared with each other"
+    if len(peers) < len(bags):
+        how = f"compared with a sample of {len(peers)} of them (Eq. 7)"
+    how += f" ({engine.name})"
+    return Comparison(scores, expected, how), reference
+
+
+def pair_flop(bags: Bags) -> float:
+    """The arithmetic of comparing two of the bags."""
+    return search_flop(bags.n_patches, bags.n_patches, bags.dim)
+
+
+def usual_peers(n_images: int) -> int | Literal["all"]:
+    """How many peers an image of a set has if nobody says."""
+    return "all" if n_images <= ALL_PEERS_UP_TO else SAMPLED_PEERS
+
+
+def _statistic(n_images: int, n_patches: int, n_peers: int, nearest_share: float) -> PeerStatistic:
+    if nearest_share >= 1:
+        return MeanOverPeers(n_images, n_patches)
+    count = max(1, round(nearest_share * n_peers))
+    return MeanOverNearestPeers(n_images, n_patches, count)

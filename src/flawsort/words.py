@@ -1,9 +1,0 @@
-"""Numbers in sentences."""
-
-from __future__ import annotations
-
-
-def counted(number: int, noun: str, *, none: str = "0") -> str:
-    """ "1 image", "1,234 images", "2 entries". none: what stands for 0."""
-    plural = f"{noun[:-1]}ies" if noun[-1] == "y" and noun[-2] not in "aeiou" else f"{noun}s"
-    return f"{f'{number:,}' if number else none} {noun if number == 1 else plural}"

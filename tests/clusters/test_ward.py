@@ -1,0 +1,178 @@
+"""Ward's linkage and its cuts, against SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster, is_valid_linkage
+
+from flawsort.clusters.ward import centres, cut, number_by_size, place, reorder_leaves, ward_linkage
+from flawsort.core.errors import OptionError
+from helpers.bags import Array, blobs, same_partition
+
+
+def points(n: int, *, ties: bool = False, seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    if ties:  # on a small lattice: many equal distances, and duplicates
+        return rng.integers(0, 3, (n, 2)).astype(np.float32)
+    return rng.standard_normal((n, 4)).astype(np.float32)
+
+
+def naive_ward(embeddings: Array, n_clusters: int) -> Array:
+    """Merge the two groups that raise the sum of squares least, again and again."""
+    groups = [[i] for i in range(len(embeddings))]
+
+    def squares(rows: list[int]) -> float:
+        values = embeddings[rows].astype(np.float64)
+        return float(((values - values.mean(axis=0)) ** 2).sum())
+
+    while len(groups) > n_clusters:
+        costs = {
+            (a, b): squares(groups[a] + groups[b]) - squares(groups[a]) - squares(groups[b])
+            for a in range(len(groups))
+            for b in range(a)
+        }
+        a, b = min(costs, key=lambda pair: costs[pair])
+        groups[b] += groups.pop(a)
+    labels = np.empty(len(embeddings), int)
+    for number, rows in enumerate(groups):
+        labels[rows] = number
+    return labels
+
+
+# ---- cuts ----
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 3, 5, 9])
+def test_ward_merges_what_raises_the_sum_of_squares_least(n_clusters: int) -> None:
+    embeddings = points(14)
+    before = embeddings.copy()
+    labels = cut(ward_linkage(embeddings), n_clusters)
+    assert same_partition(labels, naive_ward(embeddings, n_clusters))
+    np.testing.assert_array_equal(embeddings, before)
+
+
+@pytest.mark.parametrize("n", [2, 3, 25])
+def test_every_cut_is_scipys(n: int) -> None:
+    merges = ward_linkage(points(n))
+    before = merges.copy()
+    for k in range(1, n + 1):
+        labels = cut(merges, k)
+        assert labels.dtype == np.int64
+        assert same_partition(labels, fcluster(merges, k, "maxclust"))
+        np.testing.assert_array_equal(np.unique(labels), np.arange(k))
+    np.testing.assert_array_equal(merges, before)
+
+
+@given(n=st.integers(2, 20), seed=st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_every_cut_has_its_number_of_groups_whatever_the_ties(n: int, seed: int) -> None:
+    merges = ward_linkage(points(n, ties=True, seed=seed))
+    groups = {row: [row] for row in range(n)}
+    for k in range(n, 0, -1):
+        replayed = np.empty(n, int)
+        for number, rows in groups.items():
+            replayed[rows] = number
+        assert same_partition(cut(merges, k), replayed)
+        if k > 1:  # the next merge makes the node after all those so far
+            left, right = merges[n - k, :2].astype(int)
+            groups[2 * n - k] = groups.pop(left) + groups.pop(right)
+
+
+def test_one_image_is_one_group() -> None:
+    np.testing.assert_array_equal(cut(np.empty((0, 4)), 1), [0])
+
+
+@pytest.mark.parametrize("n_clusters", [0, -1, 6])
+def test_more_groups_than_images_or_none_are_refused(n_clusters: int) -> None:
+    with pytest.raises(
+        OptionError,
+        match=rf"between 1 and 5 \(the number of images\)\. Got {n_clusters}\.",
+    ):
+        cut(ward_linkage(points(5)), n_clusters)
+
+
+def test_embeddings_that_look_like_distances_are_still_embeddings() -> None:
+    merges = ward_linkage(np.zeros((4, 4)))  # square, symmetric, a diagonal of zeros
+    np.testing.assert_array_equal(merges[:, 2], 0)
+
+
+def test_permuting_images_keeps_the_partition() -> None:
+    embeddings = points(30)
+    order = np.random.default_rng(1).permutation(30)
+    straight, permuted = ward_linkage(embeddings), ward_linkage(embeddings[order])
+    for k in range(1, 31):
+        assert same_partition(cut(straight, k)[order], cut(permuted, k))
+
+
+# ---- numbers ----
+
+
+def test_groups_are_numbered_by_size_and_equal_ones_by_their_first_image() -> None:
+    labels = np.array([7, 2, 2, 9, 5, 5, 9, 2, 1])
+    np.testing.assert_array_equal(number_by_size(labels), [3, 0, 0, 1, 2, 2, 1, 0, 4])
+
+
+@given(st.lists(st.integers(-3, 6), min_size=1, max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_numbering_keeps_the_groups(given_labels: list[int]) -> None:
+    labels = np.array(given_labels)
+    numbered = number_by_size(labels)
+    assert same_partition(labels, numbered)
+    sizes = np.bincount(numbered)
+    assert (sizes > 0).all()
+    firsts = [int(np.argmax(numbered == group)) for group in range(len(sizes))]
+    ranks = [(-size, first) for size, first in zip(sizes.tolist(), firsts, strict=True)]
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_reordered_leaves_are_cut_alike(ties: bool) -> None:
+    merges = ward_linkage(points(15, ties=ties))
+    order = np.random.default_rng(2).permutation(15)
+    before = merges.copy()
+    moved = reorder_leaves(merges, order)
+    np.testing.assert_array_equal(merges, before)
+    assert is_valid_linkage(moved)
+    assert (moved[:, 0] < moved[:, 1]).all()
+    np.testing.assert_array_equal(moved[:, 2:], merges[:, 2:])
+    for k in range(1, 16):
+        assert same_partition(cut(moved, k)[order], cut(merges, k))
+    back = reorder_leaves(moved, np.argsort(order))
+    np.testing.assert_array_equal(back, merges)
+
+
+# ---- places ----
+
+
+def test_centres_are_means() -> None:
+    embeddings, labels = points(9), np.array([0, 1, 2, 0, 1, 0, 2, 0, 0])
+    found = centres(embeddings, labels)
+    for group in range(3):
+        rows = [i for i in range(9) if labels[i] == group]
+        expected = sum(embeddings[i].astype(np.float64) for i in rows) / len(rows)
+        np.testing.assert_allclose(found[group], expected)
+
+
+def test_places_against_loops() -> None:
+    embeddings = points(12)
+    labels = np.arange(12) % 3
+    middles = centres(embeddings, labels)
+    placed = place(embeddings, labels, middles)
+    for i in range(12):
+        far = [float(np.sqrt(((embeddings[i] - middle) ** 2).sum())) for middle in middles]
+        others = [group for group in range(3) if group != labels[i]]
+        runner_up = min(others, key=lambda group: far[group])
+        assert placed.distance[i] == pytest.approx(far[labels[i]], rel=1e-5)
+        assert placed.runner_up[i] == runner_up
+        assert placed.runner_up_distance[i] == pytest.approx(far[runner_up], rel=1e-5)
+
+
+def test_a_single_group_has_no_runner_up() -> None:
+    embeddings, labels = blobs([4]), np.zeros(4, int)
+    placed = place(embeddings, labels, centres(embeddings, labels))
+    np.testing.assert_array_equal(placed.runner_up, [-1] * 4)
+    assert np.isinf(placed.runner_up_distance).all()
+    assert np.isfinite(placed.distance).all()

@@ -1,0 +1,144 @@
+"""The records that travel between stages, and the threads that work on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flawsort.core.errors import InputError
+from flawsort.core.records import Bags, ImageSet, SetAside
+from flawsort.core.threads import in_threads, n_threads, single_threaded_blas
+from helpers.bags import unit_vectors
+
+
+def image_set() -> ImageSet:
+    names = ("a", "b", "c", "d")
+    return ImageSet(
+        names, tuple(Path(name) for name in names), ("1", "2", "1", "3"), (SetAside("x", "torn"),)
+    )
+
+
+def test_images_taken_keep_their_order_and_what_was_set_aside() -> None:
+    taken = image_set().take([2, 0])
+    assert taken.names == ("c", "a")
+    assert taken.sources == (Path("c"), Path("a"))
+    assert taken.digests == ("1", "1")
+    assert taken.set_aside == (SetAside("x", "torn"),)
+    assert len(taken) == 2
+
+
+def test_images_without_the_bad_ones_list_them() -> None:
+    left = image_set().without([SetAside("b", "empty")])
+    assert left.names == ("a", "c", "d")
+    assert left.digests == ("1", "1", "3")
+    assert left.set_aside == (SetAside("x", "torn"), SetAside("b", "empty"))
+
+
+def test_duplicates_are_groups_of_equal_content() -> None:
+    assert image_set().duplicates() == (("a", "c"),)
+    assert image_set().take([0, 1]).duplicates() == ()
+
+
+def test_image_set_of_unequal_lengths_is_refused() -> None:
+    with pytest.raises(InputError, match=r"same length\. Got 1, 0 and 1\."):
+        ImageSet(("a",), (), ("1",))
+
+
+def test_bags_say_their_sizes_and_can_be_taken() -> None:
+    patches = unit_vectors(4, 6, 3)
+    valid = np.ones((4, 6), bool)
+    valid[3, 0] = False
+    bags = Bags(patches, (2, 3), valid)
+    assert (len(bags), bags.n_patches, bags.dim) == (4, 6, 3)
+    taken = bags.take([3, 1])
+    np.testing.assert_array_equal(taken.patches, patches[[3, 1]])
+    assert taken.grid == (2, 3)
+    assert taken.valid is not None
+    assert not taken.valid[0, 0]
+    assert Bags(patches, (2, 3)).take(np.array([0])).valid is None
+
+
+def test_records_are_frozen() -> None:
+    bags = Bags(unit_vectors(1, 1, 2), (1, 1))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        bags.grid = (2, 2)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (0, 4, 3), (2, 0, 3), (2, 4, 0), (1, 2, 4, 3)])
+def test_bags_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"patches must have the shape .* Got \("):
+        Bags(np.zeros(shape, np.float32), (2, 2))
+
+
+def test_bags_on_another_grid_are_refused() -> None:
+    with pytest.raises(InputError, match=r"number of patches, 6\. Got 2 x 2\."):
+        Bags(unit_vectors(1, 6, 2), (2, 2))
+
+
+def test_valid_of_another_shape_is_refused() -> None:
+    with pytest.raises(InputError, match=r"valid must have the shape \(2, 6\)\. Got \(2, 5\)\."):
+        Bags(unit_vectors(2, 6, 2), (2, 3), np.ones((2, 5), bool))
+
+
+# ---- threads ----
+
+
+def test_results_come_in_the_order_of_the_items() -> None:
+    release = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 0:
+            release.wait(5)  # the first to start is the last to end
+        else:
+            release.set()
+        return item * item
+
+    if n_threads() == 1:
+        release.set()
+    assert list(in_threads(work, range(20))) == [item * item for item in range(20)]
+    assert list(in_threads(work, [])) == []
+
+
+def test_items_are_taken_only_a_little_ahead_of_the_consumer() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(1000):
+            taken.append(item)
+            yield item
+
+    results = in_threads(lambda item: item, items(), ahead=3)
+    assert isinstance(results, Generator)
+    assert next(results) == 0
+    assert len(taken) <= 3 * n_threads() + 1
+    results.close()
+    assert len(taken) <= 3 * n_threads() + 1
+
+
+def test_an_error_in_a_thread_arrives_and_ends_the_work() -> None:
+    def work(item: int) -> int:
+        if item == 3:
+            raise RuntimeError("three")
+        return item
+
+    seen: list[int] = []
+    with pytest.raises(RuntimeError, match="three"):
+        seen.extend(in_threads(work, range(100)))
+    assert seen == [0, 1, 2]
+
+
+def test_blas_runs_on_one_thread_inside_and_as_before_after() -> None:
+    from threadpoolctl import threadpool_info
+
+    def blas_threads() -> list[int]:
+        return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+
+    before = blas_threads()
+    with single_threaded_blas():
+        assert set(blas_threads()) <= {1}
+    assert blas_threads() == before

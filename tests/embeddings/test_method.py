@@ -1,0 +1,67 @@
+"""The choices of the method and the presets."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from flawsort.core.errors import OptionError
+from flawsort.embeddings.method import (
+    NORMAL_TEMPERATURE,
+    PEER_TEMPERATURE,
+    PRESETS,
+    Method,
+    resolve,
+)
+
+
+def test_presets_by_name_and_methods_as_given() -> None:
+    assert resolve("default") == Method()
+    paper = resolve("paper")
+    assert (paper.pooling, paper.nearest_share, paper.n_peers) == ("average", 1.0, "all")
+    method = Method(temperature=2.0)
+    assert resolve(method) is method
+    assert list(PRESETS) == ["default", "paper"]
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(
+        OptionError, match=r"method must be one of default, paper or a Method\. Got 'papre'\."
+    ):
+        resolve("papre")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": "max"}, r"weights must be 'auto' or 'uniform'\. Got 'max'\."),
+        ({"pooling": "max"}, r"pooling must be 'residual' or 'average'\. Got 'max'\."),
+        ({"nearest_share": 0.0}, r"greater than 0 and at most 1\. Got 0\.0\."),
+        ({"nearest_share": 1.1}, r"greater than 0 and at most 1\. Got 1\.1\."),
+        ({"nearest_share": math.nan}, r"greater than 0 and at most 1\. Got nan\."),
+        ({"n_peers": 1}, r"n_peers must be 'all' or at least 2\. Got 1\."),
+        ({"n_peers": "some"}, r"n_peers must be 'all' or at least 2\. Got some\."),
+        ({"temperature": 0.0}, r"^temperature must be greater than 0 and finite\. Got 0\.0\."),
+        ({"temperature": math.inf}, r"^temperature must be greater than 0 and finite\. Got inf\."),
+        ({"absolute_temperature": -1.0}, r"^absolute_temperature must be greater than 0"),
+        ({"temperature": 1.0, "absolute_temperature": 1.0}, r"not both\."),
+        ({"weights": "uniform"}, r"use pooling='average' with it\."),
+    ],
+)
+def test_choices_outside_what_is_accepted(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Method(**options)
+
+
+@pytest.mark.parametrize("n_peers", [None, "all", 2, 500])
+def test_numbers_of_peers_that_are_accepted(n_peers: Any) -> None:
+    assert Method(n_peers=n_peers).n_peers == n_peers
+
+
+def test_temperatures_are_relative_to_the_spread_unless_absolute() -> None:
+    assert Method().temperature_for(normals=False, spread=2.0) == 2 * PEER_TEMPERATURE
+    assert Method().temperature_for(normals=True, spread=2.0) == 2 * NORMAL_TEMPERATURE
+    assert Method(temperature=0.7).temperature_for(normals=True, spread=2.0) == 1.4
+    assert Method(absolute_temperature=0.7).temperature_for(normals=True, spread=2.0) == 0.7

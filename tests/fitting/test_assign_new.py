@@ -1,0 +1,366 @@
+"""New images in batches: the same answers as all at once, with little in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from flawsort import AnomalyClusterer, Bags, InputError, Method, View
+from flawsort.backbones import load_backbone
+from flawsort.backbones.cache import BagCache
+from flawsort.backbones.embed import Embedded, embed
+from flawsort.clusters.assign import Assignment, Groups
+from flawsort.clusters.kinds import Regions
+from flawsort.embeddings.describer import Described
+from flawsort.embeddings.regions import Outlines
+from flawsort.fitting import assign_new as newcomers
+from flawsort.fitting import memory
+from flawsort.fitting import source as intake_module
+from flawsort.images.find import array_images, find_images
+from flawsort.scores.engines import cpu
+from helpers.plates import SIDE, plate, plate_arrays, settings, write_plates
+
+KINDS = ("streak", "dent", "good") * 4 + ("dent",)
+FIELDS = ("labels", "nearest", "confidence", "novelty")
+BATCH = 4
+
+
+@pytest.fixture
+def batched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Small batches; gives their sizes as they are embedded."""
+    sizes: list[int] = []
+    real = intake_module.embed_batch
+
+    def watched(images: Any, *others: Any) -> Any:
+        sizes.append(len(images))
+        return real(images, *others)
+
+    monkeypatch.setattr(newcomers, "BATCH_IMAGES", BATCH)
+    monkeypatch.setattr(intake_module, "embed_batch", watched)
+    return sizes
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """13 images and three copies of one of them, among four files of no use, three alike."""
+    folder = tmp_path_factory.mktemp("newcomers") / "new"
+    folder.mkdir()
+    for number, kind in enumerate(KINDS):  # none of the run's: ranks among those have no ties
+        Image.fromarray(plate(kind, 50 + number)).save(folder / f"{kind}{number:02d}.png")
+    for name in ("a-copy", "m-copy", "z-copy"):
+        shutil.copy(folder / "dent04.png", folder / f"{name}.png")
+    whole = (folder / "good02.png").read_bytes()
+    for name in ("cut", "f-the-same-cut", "zz-cut"):
+        (folder / f"{name}.png").write_bytes(whole[: len(whole) // 2])
+    (folder / "empty.png").touch()
+    return folder
+
+
+def model_of(plates: Path, way: str) -> AnomalyClusterer:
+    parameters: dict[str, Any] = {"n_clusters": 2}
+    if way == "padded":
+        parameters["view"] = View(fit="pad", roi=(0, 0, 1, 0.5))
+    if way == "uniform":
+        parameters["method"] = Method(weights="uniform", pooling="average")
+    if way == "lists":
+        parameters["method"] = Method(exact=False)
+    normal = plates / "good" if way in ("normals", "padded", "lists") else None
+    return AnomalyClusterer(**settings(**parameters)).fit(plates / "parts", normal=normal)
+
+
+def at_once(model: AnomalyClusterer, folder: Path) -> tuple[Embedded, Assignment, Any]:
+    """The plain way: all bags in memory, described and sorted together."""
+    backbone = load_backbone("efficientnet-lite2", image_size=SIDE)
+    embedded = embed(find_images(folder), backbone, model.view_)
+    described = model.describer_.describe(embedded.bags)
+    groups = Groups.of(model.embeddings_, model.labels_)
+    found = groups.assign(described.embeddings)
+    kinds = [[label] for label in found.labels.tolist()]
+    like = groups.assign(described.region_embeddings).labels.tolist()
+    for image, label in zip(described.outlines.images.tolist(), like, strict=True):
+        if label not in (-1, *kinds[image], *model._plain_groups()):
+            kinds[image].append(label)
+    found = dataclasses.replace(found, kinds=tuple(map(tuple, kinds)))
+    scores, valid = described.scores, embedded.bags.valid
+    return embedded, found, scores if valid is None else np.where(valid, scores, scores.min())
+
+
+@pytest.mark.parametrize("way", ["normals", "peers", "padded"])
+def test_images_of_the_run_are_described_as_they_were(
+    plates: Path, tmp_path: Path, way: str
+) -> None:
+    model = model_of(plates, way)
+    model.save(tmp_path / "run")
+    loaded = AnomalyClusterer.load(tmp_path / "run")
+    loaded.cache = None
+    names = sorted(path.name for path in (plates / "parts").iterdir())
+    for one in (model, loaded):
+        images, found, scores = one.assign([plates / "parts" / name for name in names])
+        again = Groups.of(one.embeddings_, one.labels_).assign(one.embeddings_)
+        np.testing.assert_array_equal(found.labels, again.labels)
+        np.testing.assert_allclose(found.novelty, again.novelty, atol=1e-9)
+        assert (found.labels >= 0).all()
+        assert found.kinds == one.kinds_
+        assert images.digests == one.images_.digests
+        seen = np.ones(scores.shape, bool) if one.valid_ is None else one.valid_
+        np.testing.assert_array_equal(scores[seen], one.scores_[seen])
+
+
+def test_many_images_do_not_push_others_out_of_the_users_cache(
+    plates: Path, new: Path, batched: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = model_of(plates, "normals")
+    monkeypatch.setenv("FLAWSORT_CACHE", str(tmp_path / "cache"))
+    model.cache = "auto"
+    monkeypatch.setattr(memory, "IN_MEMORY", 1)
+    model.assign(new)
+    assert not list((tmp_path / "cache").rglob("*.bag*"))
+    model.cache = tmp_path / "named"
+    model.assign(new)
+    assert any(path.is_file() for path in (tmp_path / "named").rglob("*"))
+
+
+def test_an_image_that_comes_again_has_the_regions_of_the_run() -> None:
+    def outlines(images: list[int]) -> Outlines:
+        return Outlines.of([(image, 1.0, np.array([0])) for image in images])
+
+    blank = np.zeros((6, 2), np.float32)
+    described = Described(blank, blank, blank, outlines([0, 0, 1, 3, 4]), blank)
+    in_run = np.array([5, 6, 7, 8])
+    fitted = Regions(outlines([2, 2, 7, 9]), blank, in_run, in_run, np.ones(4))
+    # The second of the batch is the third of the run, the fourth its eighth, the sixth its first.
+    again = {1: 2, 3: 7, 5: 0}
+    images, labels = newcomers._regions_of(described, np.arange(5), again, fitted)
+    assert list(zip(images.tolist(), labels.tolist(), strict=True)) == [
+        (0, 0), (0, 1), (4, 4), (1, 5), (1, 6), (3, 7),
+    ]  # fmt: skip
+
+
+def spotted(kinds: list[tuple[int, ...]], *, seed: int) -> Bags:
+    """Bags of 12 by 12 patches with a spot of two by two for each of their kinds, 1 and 2, those
+    of an image in different halves."""
+    rng = np.random.default_rng(seed)
+    common = np.random.default_rng(0)
+    background, flaws = common.standard_normal((12, 12, 16)), 3 * common.standard_normal((3, 16))
+    patches = background + 0.1 * rng.standard_normal((len(kinds), 12, 12, 16))
+    for bag, spots in zip(patches, kinds, strict=True):
+        for half, kind in enumerate(spots):
+            row, column = rng.integers(1, 9), 6 * half + rng.integers(1, 4)
+            bag[row : row + 2, column : column + 2] = flaws[kind] + 0.1 * rng.standard_normal(16)
+    patches /= np.linalg.norm(patches, axis=3, keepdims=True)
+    return Bags(patches.reshape(len(kinds), 144, 16).astype(np.float16), (12, 12))
+
+
+def test_images_of_two_kinds(batched: list[int]) -> None:
+    """Also where they come again, before and after others in a batch."""
+    known = spotted([(1,)] * 8 + [(2,)] * 8 + [()] * 16, seed=1)
+    normals = spotted([()] * 12, seed=2)
+    model = AnomalyClusterer(n_clusters=3).fit(known, normal=normals)
+    none, one, two = (int(model.labels_[row]) for row in (16, 0, 8))
+    assert len({none, one, two}) == 3
+    assert model.kinds_ == ((one,),) * 8 + ((two,),) * 8 + ((none,),) * 16
+    new = spotted([(1, 2), (2,), (2, 1), ()], seed=3)
+    mixed = Bags(np.concatenate([new.patches[:2], known.patches[[9]], new.patches[2:]]), (12, 12))
+    found = model.assign(mixed)[1]
+    assert [group for group, *_ in found.kinds] == found.labels.tolist()
+    shown = [set(groups) - {-1} for groups in found.kinds]
+    assert shown == [{one, two}, {two}, {two}, {one, two}, {none}]
+    # All of it again, as part of the run.
+    both = Bags(np.concatenate([known.patches, new.patches[[0, 2]]]), (12, 12))
+    model = AnomalyClusterer(n_clusters=3).fit(both, normal=normals)
+    assert [len(groups) for groups in model.kinds_] == [1] * 32 + [2] * 2
+    order = np.random.default_rng(4).permutation(34)
+    again = model.assign(both.take(order))[1]
+    assert again.kinds == tuple(model.kinds_[row] for row in order)
+    # Among peers, too, where compared with itself nothing of it is unusual.
+    model = AnomalyClusterer(n_clusters=6).fit(both)
+    again = model.assign(both.take(order))[1]
+    assert again.kinds == tuple(model.kinds_[row] for row in order)
+    assert max(map(len, again.kinds)) > 1
+
+
+@pytest.mark.parametrize("way", ["normals", "peers", "padded", "uniform", "lists"])
+def test_batches_are_as_all_at_once(plates: Path, new: Path, batched: list[int], way: str) -> None:
+    model = model_of(plates, way)
+    batched.clear()
+    images, found, scores = model.assign(new)
+    assert batched == [4, 4, 4, 2]  # each content once, the one of no use and its copies too
+    embedded, expected, all_scores = at_once(model, new)
+    assert images == embedded.images
+    assert len(images) == 16
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    for name in FIELDS:
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-5)
+    np.testing.assert_allclose(found.placed.distance, expected.placed.distance, atol=1e-5)
+    np.testing.assert_array_equal(found.placed.runner_up, expected.placed.runner_up)
+    assert found.kinds == expected.kinds
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, all_scores, atol=1e-5)
+    rows = [images.names.index(f"{name}.png") for name in ("a-copy", "m-copy", "dent04")]
+    assert (scores[rows] == scores[rows[0]]).all()
+    assert len(set(found.novelty[rows])) == 1
+
+
+def test_files_of_no_use_are_told_in_their_order(
+    fitted: AnomalyClusterer, new: Path, batched: list[int]
+) -> None:
+    images = fitted.assign(new)[0]
+    told = {entry.name: entry.reason for entry in images.set_aside}
+    assert sorted(told) == ["cut.png", "empty.png", "f-the-same-cut.png", "zz-cut.png"]
+    assert "truncated" in told["f-the-same-cut.png"]
+    with pytest.raises(InputError, match=r"^4 of the images cannot be used, the first 'empty.png'"):
+        fitted.predict(new)
+
+
+def test_a_batch_without_any_use(
+    fitted: AnomalyClusterer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newcomers, "BATCH_IMAGES", 1)
+    write_plates(tmp_path / "new", ("dent", "streak"))
+    (tmp_path / "new" / "text.png").write_text("no image")
+    shutil.copy(tmp_path / "new" / "text.png", tmp_path / "new" / "again.png")
+    images, found, scores = fitted.assign(tmp_path / "new")
+    assert images.names == ("dent00.png", "streak01.png")
+    assert {entry.name for entry in images.set_aside} == {"text.png", "again.png"}
+    assert len(found.labels) == len(scores) == 2
+
+
+@pytest.mark.parametrize("size", [1, 64])
+def test_nothing_of_use(
+    fitted: AnomalyClusterer, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newcomers, "BATCH_IMAGES", size)
+    whole = Path(__file__).read_bytes()
+    for name in ("b", "c", "a"):
+        (tmp_path / f"{name}.png").write_bytes(name.encode() + whole)
+    images = find_images(tmp_path)
+    backbone = load_backbone("efficientnet-lite2", image_size=SIDE)
+    with pytest.raises(InputError, match=r"^No usable image: all 3 were set aside\. The") as told:
+        embed(images, backbone, View())
+    with pytest.raises(InputError) as refused:
+        fitted.assign(images)
+    assert str(refused.value) == str(told.value)
+
+
+def test_names_and_their_order_change_nothing(fitted: AnomalyClusterer, batched: list[int]) -> None:
+    arrays = plate_arrays(KINDS)
+    order = np.random.default_rng(3).permutation(len(arrays))
+    first, second = fitted.assign(arrays), fitted.assign([arrays[row] for row in order])
+    np.testing.assert_array_equal(first[2][order], second[2])
+    np.testing.assert_array_equal(first[1].novelty[order], second[1].novelty)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_bags(batched: list[int], masked: bool) -> None:
+    backbone = load_backbone("efficientnet-lite2", image_size=SIDE)
+    bags = embed(array_images(plate_arrays(KINDS)), backbone, View()).bags
+    if masked:
+        valid = np.random.default_rng(0).random(bags.patches.shape[:2]) > 0.3
+        valid[:5] = True  # a first batch with nothing hidden
+        bags = Bags(bags.patches, bags.grid, valid)
+    model = AnomalyClusterer(n_clusters=3).fit(bags)
+    rows = [2, 0, 1, *range(13), 2]
+    given = bags.take(rows)
+    before = given.patches.copy()
+    images, found, scores = model.assign(given)
+    np.testing.assert_array_equal(given.patches, before)
+    assert images.names[-1] == "bag-00016"
+    single = [model.assign(bags.take([row])) for row in range(13)]
+    np.testing.assert_array_equal(found.labels, [single[row][1].labels[0] for row in rows])
+    there = np.ones(scores.shape, bool) if given.valid is None else given.valid
+    alone = np.concatenate([single[row][2] for row in rows])
+    np.testing.assert_allclose(scores[there], alone[there], atol=1e-5)
+    assert (scores[~there] == scores.min()).all()
+
+
+def test_progress_is_of_all_images(plates: Path, new: Path, batched: list[int]) -> None:
+    told: list[tuple[str, int, int]] = []
+    model = model_of(plates, "peers")
+    model.progress = lambda *stage: told.append(stage)
+    model.assign(new)
+    assert told == [("sorting", done, 14) for done in (0, 4, 8, 12, 14)]
+
+
+@pytest.mark.parametrize("way", ["normals", "padded"])
+def test_many_scores_are_kept_in_half_precision(
+    plates: Path, new: Path, batched: list[int], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(plates, way)
+    images, found, scores = model.assign(new)
+    bag = 2 * 64 * model.n_dims_
+    monkeypatch.setattr(memory, "IN_MEMORY", 14 * bag)
+    assert model.assign(new)[2].dtype == np.float32
+    monkeypatch.setattr(memory, "IN_MEMORY", 14 * bag - 1)
+    again, halved, halves = model.assign(new)
+    assert (again, halves.dtype) == (images, np.float16)
+    np.testing.assert_array_equal(halved.novelty, found.novelty)
+    np.testing.assert_array_equal(halves, scores.astype(np.float16))
+
+
+def test_one_arithmetic_for_all_batches(
+    plates: Path, batched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(plates, "peers")
+    n_peers, n_patches, dim = model.describer_.reference.peers.shape  # type: ignore[union-attr]
+    flop = 2.0 * n_peers * n_patches**2 * dim
+    arrays = [plate("dent", number) for number in range(20, 29)]
+    used: list[str] = []
+    real = cpu.CpuEngine.fold_references
+
+    def watched(self: cpu.CpuEngine, *others: Any, **options: Any) -> Any:
+        used.append(self.name)
+        return real(self, *others, **options)
+
+    monkeypatch.setattr(cpu.CpuEngine, "fold_references", watched)
+    for limit, name in ((9, "NumPy on the CPU, float32"), (8.9, "onnxruntime on the CPU, int8")):
+        monkeypatch.setattr(cpu, "SINGLES_FLOP", limit * flop)
+        used.clear()
+        model.assign([*arrays, arrays[0]])
+        assert used == [name] * 3
+    # What the model itself has is not changed by it.
+    assert model.describer_.reference.engine.name == "the CPU, int8 where the work is large"  # type: ignore[union-attr]
+
+
+class TestCache:
+    @pytest.mark.parametrize("named", [False, True])
+    def test_bags_are_kept_and_found(
+        self, fitted: AnomalyClusterer, saved: Path, new: Path, tmp_path: Path, named: bool,
+        batched: list[int], monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        monkeypatch.setenv("FLAWSORT_CACHE", str(tmp_path / "own"))
+        model = AnomalyClusterer.load(saved)
+        model.cache = tmp_path / "named" if named else "auto"
+        first = model.assign(new)
+        kept = tmp_path / ("named" if named else "own")
+        assert len(list(kept.glob("*/*.bag"))) == 13
+        assert len(list(tmp_path.glob("*/*/*.bag"))) == 13
+
+        def fail(*_: object) -> None:
+            raise AssertionError("computed again")
+
+        good = [path for path in new.iterdir() if path.name[-6:-4].isdigit()]
+        monkeypatch.setattr("flawsort.backbones.embed.decode", fail)
+        images, _, scores = model.assign(sorted(good))
+        rows = [first[0].names.index(name) for name in images.names]
+        np.testing.assert_allclose(scores, first[2][rows], atol=1e-6)
+
+    def test_it_is_pruned_on_the_way_and_at_the_end(
+        self, saved: Path, new: Path, tmp_path: Path, batched: list[int],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        pruned: list[int] = []
+        monkeypatch.setattr(newcomers, "BATCHES_BETWEEN_PRUNING", 3)
+        monkeypatch.setattr(BagCache, "prune", lambda _: pruned.append(len(batched)))
+        model = AnomalyClusterer.load(saved)
+        model.cache = tmp_path
+        model.assign(new)
+        assert pruned == [3, 4]
+        model.cache = None
+        model.assign(new)
+        assert pruned == [3, 4]

@@ -1,0 +1,186 @@
+"""Sizes as people write them, what a run needs, and whether it streams."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from flawsort.core.errors import OptionError
+from flawsort.fitting import fit as streaming
+from flawsort.fitting import memory
+from flawsort.fitting.memory import Need, parse_size, shall_stream
+
+GB = 2**30
+# The default backbone: 1,024 patches of 168 dimensions.
+DEFAULT = {"n_patches": 1024, "dim": 168}
+
+
+def need(n_images: int, n_normals: int = 0) -> Need:
+    return Need(n_images, n_normals, **DEFAULT)
+
+
+# ---- sizes ----
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (1, 1),
+        (4096, 4096),
+        ("4096", 4096),
+        ("512B", 512),
+        ("3k", 3 * 2**10),
+        ("500M", 500 * 2**20),
+        ("500 MB", 500 * 2**20),
+        ("4GB", 4 * GB),
+        ("4gb", 4 * GB),
+        ("4GiB", 4 * GB),
+        (" 4 G ", 4 * GB),
+        ("1.5GB", 3 * 2**29),
+        ("2T", 2 * 2**40),
+    ],
+)
+def test_sizes_as_people_write_them(text: str | int, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "GB", "x", "4 XB", "4 GB please", "-1", "-4GB", "1,5GB", "4GB4", "1e9", ".5G", "5.G",
+     0, "0", "0GB", "0.2", -5, True],
+)  # fmt: skip
+def test_what_is_no_size_is_refused(text: str | int) -> None:
+    told = f"max_memory must be a size such as 4GB or 500M. Got '{text}'."
+    with pytest.raises(OptionError, match=f"^{re.escape(told)}$"):
+        parse_size(text)
+
+
+# ---- needs ----
+
+
+def test_a_bag_takes_two_bytes_a_number() -> None:
+    assert need(1).bag == 2 * 1024 * 168
+    assert need(10, 5).bags == 15 * 2 * 1024 * 168
+
+
+def test_a_known_need_to_the_byte() -> None:
+    """What each figure of the estimate stands for, so that none is lost unseen."""
+    bag, n = 2 * 1024 * 168, 1000
+    alone, known = need(n), need(n, 100)
+    in_memory = memory.BASE + n * bag + n * (32 * 1024 + 16 * 168 + memory.PER_IMAGE)
+    peers = n * 1024 * (2 * 168 + 128)
+    assert alone.in_memory == in_memory + peers
+    assert known.in_memory == in_memory + 100 * bag + max(peers, 3 * 100 * bag)
+    streamed = memory.BASE + (memory.SAMPLE_IMAGES + memory.BATCHED_IMAGES) * bag
+    streamed += n * (8 * 1024 + 16 * 168 + memory.PER_IMAGE)
+    assert alone.streamed == streamed
+    assert known.streamed == streamed + 4 * 100 * bag
+    # A few images are never held more than thrice: as they are, and on the way.
+    few = need(20)
+    assert few.streamed == (
+        memory.BASE + 3 * 20 * bag + 20 * (8 * 1024 + 16 * 168 + memory.PER_IMAGE)
+    )
+    many = 10**6
+    assert need(n, many).in_memory == in_memory + many * bag + memory.BANK
+    assert need(n, many).streamed == streamed + memory.IN_MEMORY + memory.BANK
+
+
+@pytest.mark.parametrize("way", ["bags", "in_memory", "streamed"])
+def test_more_of_anything_never_needs_less(way: str) -> None:
+    sizes = itertools.product(
+        [2, 1000, 200_000], [0, 1, 100, 5000, 50_000], [64, 1024, 9216], [24, 168, 1024]
+    )
+    for n_images, n_normals, n_patches, dim in sizes:
+        here = getattr(Need(n_images, n_normals, n_patches, dim), way)
+        assert 0 < here < getattr(Need(n_images + 1, n_normals, n_patches, dim), way)
+        assert here <= getattr(Need(n_images, n_normals + 1, n_patches, dim), way)
+        assert here < getattr(Need(n_images, n_normals, n_patches + 1, dim), way)
+        assert here < getattr(Need(n_images, n_normals, n_patches, dim + 1), way)
+
+
+def test_large_sets_need_less_when_streamed() -> None:
+    assert need(5000).streamed < need(5000).in_memory / 2
+    # Of an image little is left: a hundred thousand fit where their bags would take 32 GB.
+    assert need(100_000).streamed < 4 * GB
+    assert need(100_000).in_memory > 32 * GB
+
+
+def test_the_estimate_knows_how_streaming_works() -> None:
+    assert memory.SAMPLE_IMAGES == streaming.SAMPLE_IMAGES
+    assert memory.BATCHED_IMAGES >= 2 * streaming.BATCH_IMAGES
+
+
+def test_peers_beyond_the_sample_are_counted() -> None:
+    few, many = (Need(10_000, 0, **DEFAULT, n_peers=n) for n in (128, 4096))
+    beyond = 4096 - memory.SAMPLE_IMAGES
+    assert many.streamed - few.streamed == (beyond + 4096 - 128) * few.bag
+
+
+# ---- which of the two ----
+
+
+def test_without_a_limit_a_gigabyte_of_bags_is_held() -> None:
+    most = GB // need(1).bag
+    assert not shall_stream(need(most), None, everybody=False)
+    assert shall_stream(need(most + 1), None, everybody=False)
+    assert not shall_stream(need(most - 5, 5), None, everybody=False)
+    assert shall_stream(need(most - 5, 6), None, everybody=False)
+    # Whoever asked for all pairs gets them.
+    assert not shall_stream(need(100 * most), None, everybody=True)
+
+
+@pytest.mark.parametrize("n_normals", [0, 3000])
+def test_a_limit_decides_where_there_is_one(n_normals: int) -> None:
+    large = need(20_000, n_normals)
+    assert large.streamed < large.in_memory
+    for everybody in (False, True):
+        assert not shall_stream(large, large.in_memory, everybody=everybody)
+    assert shall_stream(large, large.in_memory - 1, everybody=False)
+    assert shall_stream(large, large.streamed, everybody=False)
+    with pytest.raises(OptionError):
+        shall_stream(large, large.streamed - 1, everybody=False)
+    # What would be streamed without a limit is held where the limit allows it.
+    assert shall_stream(large, None, everybody=False)
+
+
+def test_all_pairs_cannot_be_streamed() -> None:
+    assert round(need(20_000).in_memory / GB, 1) == 16.5
+    told = (
+        "Comparing 20,000 images with each other takes about 16.6 GB, more than max_memory, "
+        "4.0 GB: allow as much, or compare with a sample of peers, which can be streamed: "
+        "n_peers=128."
+    )
+    with pytest.raises(OptionError, match=f"^{re.escape(told)}$"):
+        shall_stream(need(20_000), 4 * GB, everybody=True)
+
+
+@pytest.mark.parametrize(("n_images", "limit"), [(100, 100 * 2**20), (20_000, 500 * 2**20)])
+def test_peers_are_not_advised_where_they_would_not_do(n_images: int, limit: int) -> None:
+    with pytest.raises(OptionError, match=r"more than max_memory, \d+ MB: allow as much\.$"):
+        shall_stream(need(n_images), limit, everybody=True)
+
+
+def test_fewer_images_are_not_advised_where_they_would_not_do() -> None:
+    with pytest.raises(OptionError, match=r"max_memory is 1,000 bytes: allow [0-9.]+ GB\.$"):
+        shall_stream(need(20_000), 1000, everybody=False)
+
+
+def test_too_little_for_either_says_what_would_do() -> None:
+    assert round(need(20_000).streamed / GB, 1) == 1.1
+    told = (
+        "20,000 images take about 1.1 GB even when they are streamed. max_memory is 1.0 GB: "
+        "allow 1.1 GB, or sort fewer images at a time."
+    )
+    with pytest.raises(OptionError, match=f"^{re.escape(told)}$"):
+        shall_stream(need(20_000), GB, everybody=False)
+
+
+@pytest.mark.parametrize("n_images", [50, 3935, 5489, 20_000, 98_000, 100_000])
+def test_what_would_do_does(n_images: int) -> None:
+    with pytest.raises(OptionError, match="even when they are streamed") as told:
+        shall_stream(need(n_images), 2**20, everybody=False)
+    allowed = re.search(r"allow ([0-9.]+ GB)", str(told.value))
+    assert allowed is not None
+    shall_stream(need(n_images), parse_size(allowed[1]), everybody=False)

@@ -1,0 +1,446 @@
+"""Finished batches as files: they come back as they were or not at all, wherever they are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import pickle
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flawsort.core.errors import OptionError
+from flawsort.core.records import Bags
+from flawsort.core.storage import LocalFolder, StoredFolder, folder_at
+from flawsort.embeddings.describer import Describer
+from flawsort.embeddings.extent import N_EXTENTS
+from flawsort.embeddings.heat import HeatScale
+from flawsort.embeddings.method import Method
+from flawsort.fitting import parts as partfiles
+from flawsort.fitting.parts import Batch, Part, PartFiles, run_setting
+from flawsort.scores.engines import CpuEngine
+from flawsort.scores.reference import NormalReference, PeerReference
+from helpers.bags import flawed_patches
+from helpers.part_batches import DIM, a_batch, assert_same_part
+
+needs_stores = pytest.mark.skipif(
+    find_spec("fsspec") is None, reason="fsspec is not installed: pip install 'flawsort[ray]'"
+)
+PLACES = [
+    "{}",
+    pytest.param("file://{}", marks=needs_stores),
+    pytest.param("memory://bucket{}", marks=needs_stores),
+]
+
+
+def full(*_: Any, **__: Any) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def files_below(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*") if path.is_file()]
+
+
+# ---- folders ----
+
+
+class TestFolder:
+    @pytest.mark.parametrize("place", PLACES)
+    def test_files_by_their_names(self, tmp_path: Path, place: str) -> None:
+        folder = folder_at(f"{place.format(tmp_path)}/a/b")
+        assert folder.names() == set()
+        assert not folder.has("x")
+        with pytest.raises(FileNotFoundError):
+            folder.read("x")
+        folder.remove("x")
+        folder.remove_all()
+        folder.write("x", b"first")
+        folder.write("x", b"second")
+        folder.write("y", b"")
+        assert folder.names() == {"x", "y"}
+        assert (folder.read("x"), folder.read("y")) == (b"second", b"")
+        assert folder.has("y")
+        folder.remove("y")
+        assert folder.names() == {"x"}
+        folder.remove_all()
+        assert folder.names() == set()
+
+    def test_which_of_the_two(self, tmp_path: Path) -> None:
+        assert folder_at("a/b") == LocalFolder(Path("a/b"))
+        assert folder_at("s3://a/b") == StoredFolder("s3://a/b")
+
+    @pytest.mark.parametrize("where", ["write_bytes", "replace"])
+    def test_nothing_is_left_on_a_full_disk(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    ) -> None:
+        folder = LocalFolder(tmp_path)
+        folder.write("x", b"first")
+        real = Path.write_bytes
+
+        def half(path: Path, content: bytes) -> None:
+            real(path, content[:3])
+            full()
+
+        monkeypatch.setattr(Path, where, half if where == "write_bytes" else full)
+        with pytest.raises(OSError, match="No space left"):
+            folder.write("x", b"second")
+        monkeypatch.undo()
+        assert files_below(tmp_path) == ["x"]
+        assert folder.read("x") == b"first"
+
+    @needs_stores
+    def test_what_a_store_raises_is_an_os_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = a_broken_store(monkeypatch, "ls", "exists", "rm_file", "rm", "cat_file", "mv")
+        for attempt in (
+            store.names,
+            store.remove_all,
+            lambda: store.has("x"),
+            lambda: store.read("x"),
+            lambda: store.remove("x"),
+            lambda: store.write("x", b""),
+        ):
+            with pytest.raises(OSError, match="slow down"):
+                attempt()
+
+
+def a_broken_store(monkeypatch: pytest.MonkeyPatch, *names: str) -> StoredFolder:
+    """A store whose driver raises errors of its own kind."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("slow down\nrequest 7")
+
+    for name in names:
+        monkeypatch.setattr(MemoryFileSystem, name, broken)
+    return StoredFolder("memory://bucket/parts")
+
+
+# ---- parts ----
+
+
+class TestParts:
+    @pytest.mark.parametrize("masked", [True, False])
+    @pytest.mark.parametrize("place", PLACES)
+    def test_round_trip(self, tmp_path: Path, place: str, masked: bool) -> None:
+        files = PartFiles(place.format(tmp_path), {"seed": 0})
+        batch, part = a_batch(masked=masked)
+        assert files.present() == set()
+        assert not files.has(batch)
+        assert files.load(batch) is None
+        files.store(batch, part)
+        again = pickle.loads(pickle.dumps(PartFiles(place.format(tmp_path), {"seed": 0})))
+        assert again.present() == {files.name(batch)}
+        assert again.has(batch)
+        assert_same_part(again.load(batch), part)
+        again.remove(batch)
+        assert not again.has(batch)
+        files.store(batch, part)
+        files.clear()
+        assert files.present() == set()
+        files.clear()  # of what is not there
+
+    @pytest.mark.parametrize("n", [0, 1])
+    def test_nothing_usable_and_nothing_set_aside(self, tmp_path: Path, n: int) -> None:
+        batch, part = a_batch(1)
+        if n == 0:
+            batch = a_batch(2)[0]
+            reasons = dict(zip(batch.images.names, ("empty", "torn"), strict=True))
+            part = Part((), None, None, reasons)
+        files = PartFiles(str(tmp_path), {})
+        files.store(batch, part)
+        assert_same_part(files.load(batch), part)
+
+    @pytest.mark.parametrize("n_extents", [0, N_EXTENTS], ids=["averages", "residuals"])
+    @pytest.mark.parametrize(
+        "n_regions",
+        [(0, 0, 0, 0), (0, 3, 0, 2), (2, 0, 0, 0), (0, 0, 0, 1), (1, 4, 2, 3)],
+        ids=str,
+    )
+    def test_regions(self, tmp_path: Path, n_regions: tuple[int, ...], n_extents: int) -> None:
+        batch, part = a_batch(n_regions=n_regions, n_extents=n_extents)
+        files = PartFiles(str(tmp_path), {})
+        files.store(batch, part)
+        again = files.load(batch)
+        assert_same_part(again, part)
+        assert again is not None
+        assert again.features is not None
+        regions = again.features.regions
+        assert np.bincount(regions.outlines.images, minlength=4).tolist() == list(n_regions)
+        # As wide as those of the images even where there are none: batches are put together.
+        assert regions.vectors.shape == (sum(n_regions), DIM)
+        assert regions.extents.shape == (sum(n_regions), n_extents)
+
+    def test_what_was_read_can_be_written_to(self, tmp_path: Path) -> None:
+        batch, part = a_batch(masked=True)
+        files = PartFiles(str(tmp_path), {})
+        files.store(batch, part)
+        again = files.load(batch)
+        assert again is not None
+        assert again.features is not None
+        regions = again.features.regions
+        for values in (again.features.vectors, regions.vectors, regions.extents):
+            values += 1
+
+    @pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
+    def test_others_can_read_them(self, tmp_path: Path) -> None:
+        import pyarrow.parquet
+
+        batch, part = a_batch()
+        files = PartFiles(str(tmp_path), {})
+        files.store(batch, part)
+        table = pyarrow.parquet.read_table(f"{files.folder}/{files.name(batch)}")
+        check_columns(table.to_pydict(), batch, part)
+
+    def test_they_are_parquet(self, tmp_path: Path) -> None:
+        from arro3.io import read_parquet
+
+        batch, part = a_batch()
+        files = PartFiles(str(tmp_path), {})
+        files.store(batch, part)
+        content = Path(files.folder, files.name(batch)).read_bytes()
+        table = read_parquet(io.BytesIO(content)).read_all()
+        check_columns({name: table[name].to_pylist() for name in table.column_names}, batch, part)
+
+    def test_damage_is_not_taken_for_a_part(self, tmp_path: Path) -> None:
+        batch, part = a_batch(masked=True)
+        files = PartFiles(str(tmp_path), {})
+        files.store(batch, part)
+        path = Path(files.folder, files.name(batch))
+        whole = path.read_bytes()
+        for place in [*range(0, len(whole), 7), *range(len(whole) - 64, len(whole))]:
+            changed = bytearray(whole)
+            changed[place] ^= 1
+            path.write_bytes(changed)
+            assert files.load(batch) is None
+        for size in (0, 1, 4, 40, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:size])
+            assert files.load(batch) is None
+        path.write_bytes(b"something else altogether" * 9)
+        assert files.load(batch) is None
+        path.unlink()
+        path.mkdir()
+        assert files.load(batch) is None
+
+    def test_names_follow_from_content(self, tmp_path: Path) -> None:
+        batch, _ = a_batch()
+        peer = Batch(batch.images, np.array([0, -1, -1, -1, -1]))
+        turned = Batch(batch.images.take([1, 0, 2, 3, 4]), batch.own)
+        files = PartFiles("x", {"seed": 0})
+        assert len({files.name(one) for one in (batch, peer, turned, a_batch(4)[0])}) == 4
+        assert PartFiles("x", {"seed": 0}).name(batch) == files.name(batch)
+        assert PartFiles("x", {"seed": 0}).folder == PartFiles("x/", {"seed": 0}).folder
+        assert PartFiles("x", {"seed": 1}).folder != files.folder
+        assert PartFiles("x", {"a": 1, "b": 2}).folder == PartFiles("x", {"b": 2, "a": 1}).folder
+
+    def test_files_that_were_renamed_are_found(self, tmp_path: Path) -> None:
+        batch, part = a_batch()
+        images = dataclasses.replace(batch.images, names=tuple("abcde"))
+        files = PartFiles(str(tmp_path), {})
+        files.store(batch, part)
+        found = files.load(dataclasses.replace(batch, images=images))
+        assert_same_part(found, dataclasses.replace(part, reasons={"b": "not an image, as ö says"}))
+
+    def test_a_new_format_does_not_take_old_parts(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        batch, part = a_batch()
+        PartFiles(str(tmp_path), {}).store(batch, part)
+        monkeypatch.setattr(partfiles, "FORMAT", partfiles.FORMAT + 1)
+        assert not PartFiles(str(tmp_path), {}).has(batch)
+
+    def test_nothing_half_written_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Path, "replace", full)
+        batch, part = a_batch()
+        files = PartFiles(str(tmp_path), {})
+        with pytest.raises(OptionError, match=r"cannot be written in .*No space left"):
+            files.store(batch, part)
+        assert files_below(tmp_path) == []
+
+    def test_deaths_are_counted(self, tmp_path: Path) -> None:
+        batch, part = a_batch()
+        files = PartFiles(str(tmp_path), {})
+        files.store(batch, part)
+        for count in range(3):
+            assert files.deaths(batch) == count
+            files.expect_death(batch)
+        assert files.present() == {files.name(batch)}
+        files.forget_deaths(batch)
+        assert files.deaths(batch) == 0
+        assert_same_part(files.load(batch), part)
+
+
+@pytest.mark.parametrize(
+    ("what", "attempt"),
+    [
+        ("listed", lambda files, batch, part: files.present()),
+        ("looked up", lambda files, batch, part: files.has(batch)),
+        ("written", lambda files, batch, part: files.store(batch, part)),
+        ("removed", lambda files, batch, part: files.remove(batch)),
+        ("read", lambda files, batch, part: files.deaths(batch)),
+        ("read", lambda files, batch, part: files.expect_death(batch)),
+        ("removed", lambda files, batch, part: files.forget_deaths(batch)),
+    ],
+)
+class TestOutOfReach:
+    TOLD = "^The parts cannot be {} in '{}': {}. Name a folder or a URL where every worker may"
+
+    def test_on_a_disk(self, tmp_path: Path, what: str, attempt: Any) -> None:
+        files = PartFiles(str(tmp_path), {})
+        Path(files.folder).write_text("a file where a folder should be")
+        if what == "looked up":  # it is not there, and that is all there is to say
+            assert not attempt(files, *a_batch())
+            return
+        with pytest.raises(OptionError, match=self.TOLD.format(what, files.folder, ".*")):
+            attempt(files, *a_batch())
+
+    @needs_stores
+    def test_in_a_store(self, monkeypatch: pytest.MonkeyPatch, what: str, attempt: Any) -> None:
+        a_broken_store(monkeypatch, "ls", "exists", "rm_file", "cat_file", "mv")
+        files = PartFiles("memory://bucket", {})
+        with pytest.raises(OptionError, match=self.TOLD.format(what, files.folder, "slow down")):
+            attempt(files, *a_batch())
+
+
+@needs_stores
+def test_a_store_that_fails_costs_no_finished_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_broken_store(monkeypatch, "exists", "cat_file")
+    files = PartFiles("memory://bucket", {})
+    assert files.load(a_batch()[0]) is None
+    files.clear()
+
+
+# ---- abandoned ones ----
+
+
+def aged(folder: Path, days: float) -> Path:
+    (folder / "x").mkdir(parents=True)
+    (folder / "x" / "part").write_text("here")
+    then = time.time() - days * 86_400
+    os.utime(folder, (then, then))
+    return folder
+
+
+class TestAbandoned:
+    def test_after_a_month(self, tmp_path: Path) -> None:
+        files = PartFiles(str(tmp_path), {"seed": 0})
+        current = aged(Path(files.folder), 99)
+        old, fresh = aged(tmp_path / ("a" * 20), 31), aged(tmp_path / ("b" * 20), 29)
+        foreign = aged(tmp_path / "holidays", 99)
+        (tmp_path / ("c" * 20)).write_text("a file")
+        files.clear_abandoned()
+        assert not old.exists()
+        assert all(one.exists() for one in (current, fresh, foreign, tmp_path / ("c" * 20)))
+
+    def test_what_cannot_be_removed_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        old = [aged(tmp_path / (letter * 20), 31) for letter in "ab"]
+        tried: list[str] = []
+
+        def denied(path: str, *_: Any, **__: Any) -> None:
+            tried.append(path)
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(partfiles.shutil, "rmtree", denied)
+        PartFiles(str(tmp_path), {}).clear_abandoned()
+        assert sorted(tried) == [str(one) for one in old]
+        PartFiles(str(tmp_path / "nowhere"), {}).clear_abandoned()
+
+
+# ---- what they are kept under ----
+
+
+def a_describer(known: Bags, **method: Any) -> Describer:
+    reference = NormalReference.from_bags(known, exact=True)
+    return Describer(Method(**method), reference, 0.5, 0.2, HeatScale(0.1, 0.9))
+
+
+class TestSetting:
+    KNOWN = Bags(flawed_patches([0] * 4, n_patches=16, seed=0), (4, 4))
+
+    def test_everything_that_decides_is_in_it(self) -> None:
+        known, batches = self.KNOWN, [a_batch()[0]]
+        describer = a_describer(known)
+        lists = a_describer(known)
+        assert isinstance(lists.reference, NormalReference)
+        lists.reference.exact = False
+        peers, fewer, other = (
+            dataclasses.replace(describer, reference=reference)
+            for reference in (
+                PeerReference(known.patches, 0.2, engine=CpuEngine()),
+                PeerReference(known.patches[:3], 0.2, engine=CpuEngine()),
+                PeerReference(known.patches, 0.2, engine=CpuEngine("int8")),
+            )
+        )
+        whitening = np.eye(known.dim, dtype=np.float32)
+        settings = [
+            run_setting({}, describer, batches),
+            run_setting({"backbone": "x"}, describer, batches),
+            run_setting({}, a_describer(known.take(range(3))), batches),
+            run_setting({}, a_describer(known, pooling="average"), batches),
+            run_setting({}, dataclasses.replace(describer, temperature=0.6), batches),
+            run_setting({}, dataclasses.replace(describer, spread=0.3), batches),
+            run_setting({}, dataclasses.replace(describer, heat=HeatScale(0.2, 0.9)), batches),
+            run_setting({}, dataclasses.replace(describer, heat=HeatScale(0.1, 0.8)), batches),
+            run_setting({}, dataclasses.replace(describer, whitening=whitening), batches),
+            run_setting({}, dataclasses.replace(describer, whitening=2 * whitening), batches),
+            run_setting({}, dataclasses.replace(peers, whitening=whitening), batches),
+            run_setting({}, dataclasses.replace(describer, reference=None), batches),
+            run_setting({}, describer, [a_batch(4)[0]]),
+            run_setting({}, describer, batches, "GPU"),
+            *(run_setting({}, one, batches) for one in (lists, peers, fewer, other)),
+        ]
+        folders = {PartFiles("x", setting).folder for setting in settings}
+        assert len(folders) == len(settings)
+
+    def test_it_is_the_same_tomorrow(self) -> None:
+        batches = [a_batch()[0]]
+        one, other = (run_setting({}, a_describer(self.KNOWN), batches) for _ in range(2))
+        assert one == other
+        white, again = (
+            run_setting(
+                {},
+                dataclasses.replace(
+                    a_describer(self.KNOWN), whitening=np.eye(self.KNOWN.dim, dtype=np.float32)
+                ),
+                batches,
+            )
+            for _ in range(2)
+        )
+        assert white == again
+
+
+def check_columns(table: dict[str, Any], batch: Batch, part: Part) -> None:
+    names, features = batch.images.names, part.features
+    assert features is not None
+    assert list(table["name"]) == [names[row] for row in (0, 2, 3, 4, 1)]
+    assert list(table["digest"]) == [batch.images.digests[row] for row in (0, 2, 3, 4, 1)]
+    assert list(table["reason"]) == [None] * 4 + ["not an image, as ö says"]
+    np.testing.assert_array_equal(table["vector"][1], features.vectors[1])
+    assert list(table["vector"][4]) == []
+
+    def values(column: str, row: int, dtype: type) -> list[Any]:
+        found: list[Any] = np.frombuffer(table[column][row], dtype).tolist()
+        return found
+
+    assert values("scores", 2, np.float16) == features.scores[2].tolist()
+    assert values("weights", 3, np.float16) == features.weights[3].tolist()
+    assert values("extents", 0, np.float64) == features.extents[0].tolist()
+    # The first three regions are those of the second image.
+    regions = features.regions
+    outlined = [[len(regions.outlines[row]), *regions.outlines[row]] for row in range(3)]
+    assert values("outlines", 1, np.int32) == [cell for one in outlined for cell in one]
+    assert values("peaks", 1, np.float32) == regions.outlines.peaks[:3].tolist()
+    assert values("region_vectors", 1, np.float32) == regions.vectors[:3].ravel().tolist()
+    assert values("region_extents", 1, np.float64) == regions.extents[:3].ravel().tolist()
+    for column in ("scores", "extents", "outlines", "peaks", "region_vectors", "region_extents"):
+        assert table[column][4] is None
+    for column in ("outlines", "peaks", "region_vectors", "region_extents"):
+        assert table[column][0] == table[column][2] == b""

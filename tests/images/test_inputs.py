@@ -1,0 +1,216 @@
+"""Whatever a user passes as images, and copies told from distinct content."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flawsort.core.errors import InputError
+from flawsort.core.records import Bags, ImageSet, SetAside
+from flawsort.images.find import array_images, find_images
+from flawsort.images.inputs import (
+    checked,
+    content_rows,
+    distinct_rows,
+    gather,
+    image_set_of,
+    used_images,
+)
+from helpers.bags import Array, unit_vectors
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Five files that hold their own name: nothing here decodes them."""
+    for name in ("a.png", "b.png", "c.png", "sub/a.png", "sub/d.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    return tmp_path
+
+
+def image_set(digests: str, **others: Any) -> ImageSet:
+    names = tuple(f"{row}.png" for row in range(len(digests)))
+    return ImageSet(names, tuple(Path(name) for name in names), tuple(digests), **others)
+
+
+def made_bags(n_images: int = 4, *, valid: Array | None = None, seed: int = 0) -> Bags:
+    return Bags(unit_vectors(n_images, 6, 5, seed=seed, dtype=np.float16), (2, 3), valid)
+
+
+# ---- gathering ----
+
+
+def test_what_is_ready_is_passed_on() -> None:
+    for ready in (image_set("ab"), made_bags()):
+        assert gather(ready) is ready
+
+
+def test_one_source_is_sorted_by_name(folder: Path) -> None:
+    names = ("a.png", "b.png", "c.png", "sub/a.png", "sub/d.png")
+    assert gather(folder).names == gather(str(folder)).names == names  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("form", [str, Path])
+@pytest.mark.parametrize("order", [["c", "a", "b"], ["b", "c", "a"], ["a", "b", "c"], ["b"]])
+def test_listed_files_keep_their_order(folder: Path, order: list[str], form: type) -> None:
+    images = gather([form(folder / f"{name}.png") for name in order])
+    assert isinstance(images, ImageSet)
+    assert images.names == tuple(f"{name}.png" for name in order)
+    assert images.sources == tuple(folder / f"{name}.png" for name in order)
+    by_name = find_images(folder)
+    known = dict(zip(by_name.names, by_name.digests, strict=True))
+    assert images.digests == tuple(known[name] for name in images.names)
+
+
+def test_listed_files_of_several_folders_keep_their_order(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    images = gather(
+        ("sub/d.png", "./c.png", Path("sub/a.png"), str(folder / "a.png"), "sub/../b.png")
+    )
+    assert isinstance(images, ImageSet)
+    read = [Path(source).read_text() for source in images.sources]  # type: ignore[arg-type]
+    assert read == ["sub/d.png", "c.png", "sub/a.png", "a.png", "b.png"]
+    assert len(set(images.names)) == 5
+
+
+def test_a_file_that_is_listed_twice_is_there_once_where_it_came_first(folder: Path) -> None:
+    images = gather([folder / f"{name}.png" for name in "cacb"])
+    assert isinstance(images, ImageSet)
+    assert images.names == ("c.png", "a.png", "b.png")
+
+
+def test_listed_files_that_cannot_be_used_leave_the_order_as_it_is(folder: Path) -> None:
+    (folder / "b.png").write_bytes(b"")
+    images = gather([folder / f"{name}.png" for name in "cba"])
+    assert isinstance(images, ImageSet)
+    assert images.names == ("c.png", "a.png")
+    assert images.set_aside == (SetAside("b.png", "is empty (0 bytes)"),)
+
+
+@pytest.mark.parametrize("other", ["sub", "sub/*.png", "list.txt"])
+def test_a_list_with_more_than_files_is_sorted_by_name(folder: Path, other: str) -> None:
+    (folder / "list.txt").write_text("sub/d.png\nsub/a.png\n")
+    images = gather([folder / "c.png", folder / other, folder / "b.png"])
+    assert isinstance(images, ImageSet)
+    assert images.names == tuple(sorted(images.names))
+    assert len(images) == 4
+
+
+def test_arrays_keep_their_order() -> None:
+    arrays = [np.full((2, 2), value, np.uint8) for value in (9, 1, 5)]
+    for given in (arrays, tuple(arrays), np.stack(arrays)):
+        images = gather(given)
+        assert isinstance(images, ImageSet)
+        assert images.digests == array_images(arrays).digests
+
+
+# ---- bags ----
+
+
+def test_bags_are_named_by_number_and_known_by_content() -> None:
+    bags = made_bags(3).take([0, 1, 0, 2])
+    images = image_set_of(bags)
+    assert images.names == ("bag-00000", "bag-00001", "bag-00002", "bag-00003")
+    assert images.duplicates() == (("bag-00000", "bag-00002"),)
+    valid = np.ones((4, 6), bool)
+    valid[2, 5] = False  # what counts is content too
+    assert image_set_of(Bags(bags.patches, bags.grid, valid)).duplicates() == ()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_bags_of_unit_length_pass(dtype: type) -> None:
+    patches = unit_vectors(4, 6, 5, dtype=dtype)
+    for valid in (None, np.ones((4, 6), bool)):
+        bags = Bags(patches, (2, 3), valid)
+        assert checked(bags) is bags
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("value", [0, 0.5, 1.05, 1e4, np.nan, np.inf, -np.inf])
+def test_other_lengths_are_refused(value: float) -> None:
+    bags = made_bags()
+    bags.patches[2, 3] *= np.float16(value)
+    with pytest.raises(InputError, match=r"patches must be finite and of unit length\. Got len"):
+        checked(bags)
+
+
+def test_a_single_value_that_is_not_finite_is_refused() -> None:
+    bags = made_bags()
+    bags.patches[0, 0, 0] = np.nan
+    with pytest.raises(InputError, match=r"Got lengths from nan to nan"):
+        checked(bags)
+
+
+def test_an_image_without_a_valid_patch_is_refused() -> None:
+    valid = np.ones((4, 6), bool)
+    valid[3] = False
+    with pytest.raises(InputError, match="Every image needs a valid patch"):
+        checked(made_bags(valid=valid))
+
+
+def test_patches_that_do_not_count_become_copies_of_one_that_does() -> None:
+    valid = np.random.default_rng(1).random((4, 6)) > 0.5
+    valid[:, 4] = True
+    given = made_bags(valid=valid)
+    before = given.patches.copy()
+    bags = checked(given)
+    np.testing.assert_array_equal(given.patches, before)
+    assert bags.valid is valid
+    np.testing.assert_array_equal(bags.patches[valid], before[valid])
+    for bag, inside in zip(bags.patches, valid, strict=True):
+        first = bag[inside][0]
+        np.testing.assert_array_equal(bag[~inside], np.tile(first, ((~inside).sum(), 1)))
+
+
+# ---- copies ----
+
+
+def test_distinct_rows_are_in_the_order_of_content() -> None:
+    images = image_set("cabcaab")
+    distinct = distinct_rows(images)
+    np.testing.assert_array_equal(distinct, [1, 2, 0])
+    np.testing.assert_array_equal(
+        content_rows(images, images.take(distinct)), [2, 0, 1, 2, 0, 0, 1]
+    )
+
+
+@pytest.mark.parametrize("digests", ["a", "aaaa", "dcba"])
+def test_rows_lead_back_to_the_content(digests: str) -> None:
+    images = image_set(digests)
+    distinct = images.take(distinct_rows(images))
+    assert list(distinct.digests) == sorted(set(digests))
+    rows = content_rows(images, distinct)
+    assert "".join(distinct.digests[row] for row in rows) == digests
+
+
+def test_copies_of_what_cannot_be_used_are_set_aside_too() -> None:
+    images = image_set("cabca", set_aside=(SetAside("early.png", "is empty (0 bytes)"),))
+    distinct = images.take(distinct_rows(images))
+    embedded = distinct.without([SetAside("0.png", "torn")])  # the content "c"
+    used = used_images(images, embedded)
+    assert used.names == ("1.png", "2.png", "4.png")
+    assert used.digests == ("a", "b", "a")
+    assert used.set_aside == (
+        SetAside("early.png", "is empty (0 bytes)"),
+        SetAside("0.png", "torn"),
+        SetAside("3.png", "torn"),
+    )
+
+
+def test_where_all_can_be_used_nothing_changes() -> None:
+    images = image_set("bab")
+    assert used_images(images, images.take(distinct_rows(images))) == images
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="the system has no links")
+def test_a_link_to_a_listed_file_is_that_file(folder: Path) -> None:
+    (folder / "link.png").symlink_to(folder / "a.png")
+    images = gather([folder / "link.png", folder / "b.png", folder / "a.png"])
+    assert isinstance(images, ImageSet)
+    assert images.names == ("link.png", "b.png")

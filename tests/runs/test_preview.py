@@ -1,0 +1,308 @@
+"""A part of a large run to look at: which images, their tree, and the page they make."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import is_monotonic, is_valid_linkage
+
+from flawsort import AnomalyClusterer, open_run
+from flawsort.clusters.ward import cut, ward_linkage
+from flawsort.outputs.report import render_report
+from flawsort.runs import convert as storing
+from flawsort.runs import preview
+from flawsort.runs.folder import Run, save_run
+from flawsort.runs.preview import linkage_of, shown_rows
+from helpers.bags import Array, blobs, same_partition
+from helpers.plates import KINDS, Cli, contents, fingerprint
+from helpers.report_runs import Page, make_evaluation, make_run
+
+
+def table(sizes: list[int], *, seed: int = 0) -> dict[str, list[Any]]:
+    """Groups of these sizes, mixed, each image as typical as chance will have it."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    return {"cluster": labels.tolist(), "typicality": rng.random(len(labels)).round(2).tolist()}
+
+
+def limits(monkeypatch: pytest.MonkeyPatch, shown: int, of_a_group: int = 2) -> None:
+    monkeypatch.setattr(preview, "SHOWN_IMAGES", shown)
+    monkeypatch.setattr(preview, "SHOWN_OF_A_GROUP", of_a_group)
+
+
+# ---- which images ----
+
+
+def test_up_to_the_limit_all_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits(monkeypatch, 30)
+    np.testing.assert_array_equal(shown_rows(table([20, 9, 1])), np.arange(30))
+    assert len(shown_rows(table([20, 10, 1]))) < 31
+
+
+def test_the_limits_of_a_page() -> None:
+    assert (preview.SHOWN_IMAGES, preview.SHOWN_OF_A_GROUP) == (5000, 50)
+    sizes = [4000, 2000, 51, 50, 3]
+    made = table(sizes)
+    rows = shown_rows(made)
+    shown = np.bincount(np.array(made["cluster"])[rows])
+    assert shown.tolist() == [round(5000 * 4000 / 6104), round(5000 * 2000 / 6104), 50, 50, 3]
+
+
+@pytest.mark.parametrize("sizes", [[60, 30, 5, 2, 1], [98], [14] * 7, [91, 7]])
+def test_each_group_is_spread_from_most_to_least_typical(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    limits(monkeypatch, 40, 3)
+    made = table(sizes)
+    rows = shown_rows(made)
+    assert rows.tolist() == sorted(set(rows.tolist()))
+    labels, typical = np.array(made["cluster"]), np.array(made["typicality"])
+    for group, size in enumerate(sizes):
+        members = np.flatnonzero(labels == group)
+        shown = np.intersect1d(rows, members)
+        count = max(round(40 * size / 98), min(3, size))
+        assert len(shown) == count
+        ranked = members[np.argsort(-typical[members], kind="stable")]
+        assert ranked[0] in shown
+        assert ranked[-1] in shown
+        # Evenly: neighbours of those shown are as far apart as any others, but for rounding.
+        gaps = np.diff(np.flatnonzero(np.isin(ranked, shown)))
+        assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
+    np.testing.assert_array_equal(shown_rows(made), rows)
+
+
+# ---- their tree ----
+
+
+def cut_of_part(merges: Array, k: int) -> Array:
+    """Labels without the library's own cut: merges are joined one after the other."""
+    n = len(merges) + 1
+    members: dict[int, list[int]] = {leaf: [leaf] for leaf in range(n)}
+    for step in range(n - k):
+        left, right = (int(one) for one in merges[step, :2])
+        members[n + step] = members.pop(left) + members.pop(right)
+    labels = np.empty(n, int)
+    for group, leaves in enumerate(members.values()):
+        labels[leaves] = group
+    return labels
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("n_shown", [1, 2, 9, 39, 40])
+def test_the_tree_of_a_part_is_cut_as_the_whole_is(n_shown: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    whole = ward_linkage(blobs([20, 12, 8], seed=seed))
+    rows = rng.permutation(40)[:n_shown]  # in any order
+    part = linkage_of(whole, rows)
+    assert part.shape == (n_shown - 1, 4)
+    assert part.dtype == np.float64
+    if n_shown > 1:
+        assert is_valid_linkage(part)
+        assert is_monotonic(part)
+    for k in range(1, 41):
+        restricted = cut(whole, k)[rows]
+        groups = len(np.unique(restricted))
+        # Also where groups have nobody here: the part has as many groups as are left.
+        assert same_partition(cut_of_part(part, groups), restricted)
+        assert same_partition(cut(part, groups), restricted)
+
+
+def test_heights_are_those_of_the_merges_that_are_left() -> None:
+    #  0   1   2   3   4     height 1: 0+1, 2: 3+4, 3: 2+(3,4), 4: all
+    whole = np.array([[0, 1, 1, 2], [3, 4, 2, 2], [2, 6, 3, 3], [5, 7, 4, 5]], float)
+    np.testing.assert_array_equal(linkage_of(whole, np.arange(5)), whole)
+    np.testing.assert_array_equal(
+        linkage_of(whole, np.array([4, 2, 0])), [[0, 1, 3, 2], [2, 3, 4, 3]]
+    )
+    np.testing.assert_array_equal(linkage_of(whole, np.array([1, 0])), [[0, 1, 1, 2]])
+    assert linkage_of(whole, np.array([3])).shape == (0, 4)
+
+
+# ---- the page ----
+
+
+def test_small_runs_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run()
+    part, rows = preview.excerpt(run)
+    assert part is run
+    np.testing.assert_array_equal(rows, np.arange(40))
+    # Nor is a part made where it would hold everybody.
+    limits(monkeypatch, 39, 40)
+    assert preview.excerpt(run)[0] is run
+
+
+def test_a_part_of_a_run_lines_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits(monkeypatch, 15, 3)
+    valid = np.random.default_rng(1).random((40, 20)) > 0.3
+    run = dataclasses.replace(make_run(), valid=valid)
+    before = fingerprint(run)
+    part, rows = preview.excerpt(run)
+    assert 15 <= len(rows) < 40
+    np.testing.assert_array_equal(rows, shown_rows(run.table))
+    for name, values in run.table.items():
+        assert part.table[name] == [values[row] for row in rows]
+    for name in ("scores", "valid", "weights", "embeddings", "layout"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(run, name)[rows])
+    np.testing.assert_array_equal(part.linkage, linkage_of(run.linkage, rows))
+    assert part.thumbnails == tuple(run.thumbnails[row] for row in rows)
+    assert part.reference is run.reference
+    check_regions(run, part)
+    sizes = np.bincount(run.table["cluster"])
+    assert part.manifest["warnings"] == [
+        f"This page shows {len(rows)} of 40 images, of each group evenly from its most typical to "
+        "its least typical one; images.csv lists all. All images by group: "
+        + ", ".join(f"{group}: {size}" for group, size in enumerate(sizes))
+        + ".",
+        "mind <b>this</b>",
+    ]
+    assert {**part.manifest, "warnings": 0} == {**run.manifest, "warnings": 0}
+    # The groups that the run was saved with are a cut of the part's tree too.
+    k = len(sizes)
+    assert same_partition(cut(part.linkage, k), np.array(part.table["cluster"]))
+    assert fingerprint(run) == before
+
+
+def check_regions(run: Run, part: Run) -> None:
+    """The part has the regions of its images and no others, each with its own embedding."""
+    shown = set(part.table["name"])
+    kept = [row for row, name in enumerate(run.regions["name"]) if name in shown]
+    assert 0 < len(kept) < len(run.regions["name"])
+    assert part.regions.keys() == run.regions.keys()
+    for column, values in run.regions.items():
+        assert part.regions[column] == [values[row] for row in kept]
+    np.testing.assert_array_equal(part.region_embeddings, run.region_embeddings[kept])
+    # Image after image, of each all of them.
+    places = [part.table["name"].index(name) for name in part.regions["name"]]
+    assert places == sorted(places)
+    for name in shown:
+        counts = [one.regions["name"].count(name) for one in (part, run)]
+        assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("where", ["nowhere", "not among those shown"])
+def test_a_part_without_regions(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    limits(monkeypatch, 15, 3)
+    run = make_run()
+    shown = {run.table["name"][row] for row in shown_rows(run.table)}
+    if where == "nowhere":
+        shown = set(run.table["name"])
+    kept = [row for row, name in enumerate(run.regions["name"]) if name not in shown]
+    bare = {column: [values[row] for row in kept] for column, values in run.regions.items()}
+    run = dataclasses.replace(run, regions=bare, region_embeddings=run.region_embeddings[kept])
+    part, _ = preview.excerpt(run)
+    assert part.regions == {column: [] for column in run.regions}
+    assert part.region_embeddings.shape == (0, 48)
+    assert part.region_embeddings.dtype == run.region_embeddings.dtype
+
+
+def test_the_page_of_a_large_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits(monkeypatch, 15, 3)
+    run, everybody = make_run(), make_run()
+    evaluation = make_evaluation(run)
+    evaluation["truth"] = [f"kind of {row}" for row in range(40)]
+    rows = shown_rows(run.table)
+    blank = tuple(one if row in rows else b"" for row, one in enumerate(run.thumbnails))
+    run = dataclasses.replace(run, thumbnails=blank)
+    page = Page(render_report(run, evaluation))
+    data = page.data()
+    assert data["n"] == len(data["names"]) == len(data["thumbs"]) == len(rows)
+    assert data["cluster"] == [run.table["cluster"][row] for row in rows]
+    assert data["truth"] == [f"kind of {row}" for row in rows]
+    assert data["k"]["saved"] == 4
+    assert f"This page shows {len(rows)} of 40 images" in page.words()
+    sizes = np.bincount(run.table["cluster"])
+    assert ", ".join(f"{group}: {size}" for group, size in enumerate(sizes)) in page.words()
+    assert render_report(run, evaluation) == render_report(run, evaluation)
+    assert Page(render_report(run)).data()["truth"] is None
+    monkeypatch.undo()
+    assert "This page shows" not in Page(render_report(everybody)).words()
+
+
+# ---- saved runs ----
+
+
+@pytest.fixture
+def large(fitted: AnomalyClusterer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The run of the 14 plates, too many for a page of six."""
+    limits(monkeypatch, 6, 2)
+    monkeypatch.chdir(tmp_path)
+    fitted.save(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def thumbnails_of(model: AnomalyClusterer, count: int) -> tuple[bytes, ...]:
+    size = storing.input_size(model)
+    return storing.make_thumbnails(model.images_, model.view_, size, np.arange(count))
+
+
+def test_thumbnails_are_made_of_what_is_shown(large: Path, fitted: AnomalyClusterer) -> None:
+    run = open_run(large)
+    rows = shown_rows(run.table)
+    assert 6 <= len(rows) < 14
+    assert [row for row, one in enumerate(run.thumbnails) if one] == rows.tolist()
+    assert len(run.thumbnails) == 14
+    whole = thumbnails_of(fitted, 14)
+    assert all(one.startswith(b"\xff\xd8") for one in whole)
+    assert [run.thumbnails[row] for row in rows] == [whole[row] for row in rows]
+
+
+def test_their_size_follows_what_is_shown(
+    fitted: AnomalyClusterer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing, "THUMBNAIL_SIDES", ((6, 32),))
+    monkeypatch.setattr(storing, "SMALLEST_THUMBNAIL", 16)
+    sides = [next(len(one) for one in thumbnails_of(fitted, count) if one) for count in (6, 7)]
+    assert sides[0] > sides[1]
+
+
+def test_a_large_run_is_saved_and_opened_whole(large: Path, tmp_path: Path) -> None:
+    run = open_run(large)
+    assert set(run.regions["name"]) > {run.table["name"][row] for row in shown_rows(run.table)}
+    save_run(run, tmp_path / "again")
+    assert fingerprint(open_run(tmp_path / "again")) == fingerprint(run)
+    first, second = contents(large), contents(tmp_path / "again")
+    assert {name for name in first if first[name] != second.get(name)} == {
+        "manifest.json",
+        "report.html",
+    }
+
+
+def test_its_report_is_the_same_when_made_again(large: Path, cli: Cli) -> None:
+    page = (large / "report.html").read_text("utf-8")
+    assert "This page shows 6 of 14 images" in Page(page).words()
+    assert "14 images sorted into 2 groups" in Page(page).words()
+    assert "All images by group: 0: 7, 1: 7." in Page(page).words()
+    assert cli("report", large).code == 0
+    assert (large / "report.html").read_text("utf-8") == page
+    names = [f"{kind}{number:02d}.png" for number, kind in enumerate(KINDS)]
+    lines = "".join(f"{name},is {name}\n" for name in names)
+    Path("truth.csv").write_text(f"path,label\n{lines}")
+    assert cli("evaluate", large, "--truth", "truth.csv").code == 0
+    evaluated = (large / "report.html").read_text("utf-8")
+    data = Page(evaluated).data()
+    assert data["truth"] == [f"is {name}" for name in data["names"]]
+    assert cli("report", large).code == 0
+    assert (large / "report.html").read_text("utf-8") == evaluated
+    manifest = json.loads((large / "manifest.json").read_text("utf-8"))
+    assert not any("This page shows" in one for one in manifest["warnings"])
+    listed = (large / "images.csv").read_text("utf-8")
+    assert len(re.findall("\n", listed)) == 15
+
+
+def test_heat_maps_where_file_and_thumbnail_are_missing(
+    plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    limits(monkeypatch, 6, 2)
+    shutil.copytree(plates / "parts", tmp_path / "parts")
+    model = AnomalyClusterer(n_clusters=2, image_size=64, cache=None)
+    model.fit(tmp_path / "parts").save(tmp_path / "run")
+    shutil.rmtree(tmp_path / "parts")
+    answer = cli("report", tmp_path / "run", "--heatmaps", tmp_path / "maps")
+    assert answer.code in (0, 2), answer.err

@@ -1,0 +1,42 @@
+"""The fused kernels on a GPU, or interpreted where there is none. They need torch and Triton."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+
+import pytest
+
+from flawsort.scores import engines
+from helpers import kernel_checks
+from helpers.plates import run_code
+
+
+@pytest.fixture(scope="module")
+def on_gpu() -> bool:
+    for name in ("torch", "triton"):
+        if find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+    return engines._gpus() > 0
+
+
+@pytest.fixture(scope="module")
+def outcomes(on_gpu: bool) -> dict[str, str]:
+    """What went wrong in each check, all of which share a process."""
+    environment = {} if on_gpu else {"TRITON_INTERPRET": "1"}
+    answer = run_code("from kernel_checks import main; main()", **environment)
+    assert answer.code == 0, answer.err
+    found: dict[str, str] = json.loads(answer.out)
+    return found
+
+
+@pytest.mark.parametrize("name", [check.__name__ for check in kernel_checks.CHECKS])
+def test_kernels(outcomes: dict[str, str], name: str) -> None:
+    assert not outcomes[name], outcomes[name]
+
+
+@pytest.mark.parametrize("name", [check.__name__ for check in kernel_checks.GPU_CHECKS])
+def test_kernels_on_a_gpu(outcomes: dict[str, str], on_gpu: bool, name: str) -> None:
+    if not on_gpu:
+        pytest.skip("there is no GPU")
+    assert not outcomes[name], outcomes[name]
