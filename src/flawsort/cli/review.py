@@ -9,6 +9,7 @@ import typer
 
 from flawsort.cli import console
 from flawsort.cli.options import Json, RunFolder, whole_number
+from flawsort.outputs.exports import FORMATS
 
 
 def review(
@@ -52,8 +53,7 @@ def export(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="csv, parquet, folders, coco, cvat, label-studio, fiftyone, imagefolder, book "
-            "or book-pdf.",
+            help=f"One of {', '.join(FORMATS)}.",
         ),
     ],
     output: Annotated[

@@ -14,6 +14,8 @@ import stat
 import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -32,8 +34,7 @@ from flawsort.labels.groups import Group, Labelling, first_labelling
 from flawsort.outputs.exports import (
     FORMATS,
     LINKS,
-    SUFFIXES,
-    WITHOUT_IMAGES,
+    Format,
     export_run,
     write_export,
 )
@@ -64,9 +65,10 @@ from helpers.export_runs import (
     make_run,
     named,
 )
-from helpers.plates import contents, fingerprint, run_code
+from helpers.plates import ROOT, contents, fingerprint, run_code
 
-WITH_IMAGES = ("folders", "coco", "cvat", "label-studio", "fiftyone", "imagefolder")
+WITH_IMAGES = tuple(format.name for format in FORMATS.values() if format.images)
+WITHOUT_IMAGES = tuple(name for name in FORMATS if name not in WITH_IMAGES)
 EVERY = tuple(name for name in FORMATS if name != "book-pdf")
 
 
@@ -82,7 +84,7 @@ def labelling(run: Run) -> Labelling:
 
 def place(path: Path, format: str) -> Path:
     """Where an export goes: a folder, or a file with its suffix."""
-    return path.with_name(path.name + SUFFIXES.get(format, ""))
+    return path.with_name(path.name + FORMATS[format].suffix)
 
 
 def expected_pixels(
@@ -933,7 +935,7 @@ class TestOutput:
     @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
     @pytest.mark.parametrize(
         ("format", "step"),
-        [("coco", "coco.place_images"), ("cvat", "writing.os.link"), ("book", "output.write_text")],
+        [("coco", "coco.place_images"), ("cvat", "writing.os.link"), ("book", "book.write_text")],
     )
     def test_an_interrupted_export_leaves_what_was_there(
         self,
@@ -1080,6 +1082,18 @@ def test_the_list_of_formats_loads_nothing_heavy() -> None:
     answer = run_code(code)
     assert answer.out.split("] ")[0] == "["
     assert answer.out.split("] ")[1].split() == list(FORMATS)
+
+
+@pytest.mark.parametrize("format", FORMATS.values(), ids=lambda format: format.name)
+def test_a_format_is_its_module_and_its_docs(format: Format) -> None:
+    module, function = format.writer.split(":")
+    writer = getattr(import_module(f"flawsort.outputs.exports.{module}"), function)
+    assert list(signature(writer).parameters)[2] == "link"
+    assert format.title
+    assert format.words[0].isalpha()
+    assert not format.words.endswith(".")
+    documents = [page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md")]
+    assert any(re.search(rf"^\|[^|]*`{format.name}`", text, re.M) for text in documents)
 
 
 def test_first_labelling_is_exported_as_it_is(run: Run, tmp_path: Path) -> None:
