@@ -53,7 +53,7 @@ def export(
             "--format",
             "-f",
             metavar="FORMAT",
-            help=f"One of {', '.join(FORMATS)}.",
+            help="What to write; the formats are listed above.",
         ),
     ],
     output: Annotated[
@@ -79,3 +79,12 @@ def export(
         console.print_json(result)
     else:
         show_export(result)
+
+
+# A line each, and no name broken in two: people copy them from here.
+export.__doc__ = "\n".join(
+    [
+        f"{export.__doc__}\n\n\b\nFormats:",
+        *(f"  {one.name:15}{one.words}" for one in FORMATS.values()),
+    ]
+)

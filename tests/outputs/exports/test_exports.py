@@ -990,8 +990,8 @@ class TestOutput:
         assert (tmp_path / "lot 1.2").is_dir()
 
     def test_unknown_choices(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
-        with pytest.raises(OptionError, match=r"format must be one of csv, .*\. Got 'yolo'"):
-            export_run(run, labelling, "yolo", tmp_path / "out")
+        with pytest.raises(OptionError, match=r"format must be one of csv, .*\. Got 'voc'"):
+            export_run(run, labelling, "voc", tmp_path / "out")
         with pytest.raises(OptionError, match=r"link must be one of copy, link, hardlink\. Got"):
             export_run(run, labelling, "csv", tmp_path / "out", link="move")
 
@@ -1091,6 +1091,7 @@ def test_a_format_is_its_module_and_its_docs(format: Format) -> None:
     assert list(signature(writer).parameters)[2] == "link"
     assert format.title
     assert format.words[0].isalpha()
+    assert len(format.words) <= 61  # beside its name in a line of the help
     assert not format.words.endswith(".")
     documents = [page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md")]
     assert any(re.search(rf"^\|[^|]*`{format.name}`", text, re.M) for text in documents)

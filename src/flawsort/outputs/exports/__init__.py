@@ -73,7 +73,7 @@ FORMATS = {
         Format(
             "label-studio",
             "Label Studio",
-            "Label Studio tasks with predictions, and the labelling configuration",
+            "Label Studio tasks, predictions and labelling configuration",
             "label_studio:write",
         ),
         Format("fiftyone", "FiftyOne", "a FiftyOneDataset folder", "fiftyone:write"),
