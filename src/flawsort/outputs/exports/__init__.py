@@ -65,6 +65,18 @@ FORMATS = {
         Format("folders", "Folders", "a folder for each group with its images", "folders:write"),
         Format("coco", "COCO", "COCO instances: regions as boxes and masks", "coco:write"),
         Format(
+            "yolo",
+            "YOLO (detection)",
+            "YOLO boxes for Ultralytics, split for training and validation",
+            "yolo:write_detect",
+        ),
+        Format(
+            "yolo-classify",
+            "YOLO (classification)",
+            "YOLO class folders, split for training and validation",
+            "yolo:write_classify",
+        ),
+        Format(
             "cvat",
             "CVAT for images 1.1",
             "CVAT for images 1.1: tags, boxes and masks",
