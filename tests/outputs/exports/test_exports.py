@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import hashlib
 import io
@@ -11,7 +10,6 @@ import json
 import os
 import re
 import stat
-import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import import_module
@@ -560,48 +558,6 @@ class TestLabelStudio:
         used = {one["from_name"] for one in tasks[0]["predictions"][0]["result"]}
         assert used == {str(tag.get("name")) for tag in view} - {"image"}
         assert "LOCAL_FILES_DOCUMENT_ROOT" in (tmp_path / "out/README.md").read_text()
-
-
-class TestFiftyOne:
-    def test_layout(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
-        export_run(run, labelling, "fiftyone", tmp_path / "out")
-        metadata = json.loads((tmp_path / "out/metadata.json").read_text())
-        samples = json.loads((tmp_path / "out/samples.json").read_text())["samples"]
-        declared = {field["db_field"]: field for field in metadata["sample_fields"]}
-        assert metadata["media_type"] == "image"
-        assert metadata["default_classes"] == ["dent; deep", "streak", "Normal", "Unknown"]
-        written_by_fiftyone = {"created_at", "last_modified_at", "_dataset_id"}
-        for row, sample in enumerate(samples):
-            assert set(sample) == set(declared) - written_by_fiftyone
-            assert sample["filepath"] == f"data/{NAMES[row]}"
-            copied = tmp_path / "out" / sample["filepath"]
-            assert copied.read_bytes() == Path(run.table["path"][row]).read_bytes()
-            assert 0 <= sample["_rand"] < 1
-            assert sample["metadata"]["width"] == SIZES[row % len(SIZES)][0]
-        detections = declared["regions"]["fields"][0]
-        known = {field["db_field"] for field in detections["fields"]} | {"_cls", "attributes"}
-        (first, second) = samples[0]["regions"]["detections"]
-        assert set(first) <= known
-        assert (first["label"], second["label"]) == ("dent; deep", "streak")
-        expected = expected_pixels(REGIONS[0][3], (40, 30))
-        left, top, wide, high = box_of(expected)
-        assert first["bounding_box"] == [left / 40, top / 30, wide / 40, high / 30]
-        stored = base64.b64decode(first["mask"]["$binary"]["base64"])
-        mask = np.load(io.BytesIO(zlib.decompress(stored)), allow_pickle=False)
-        assert np.array_equal(mask, expected[top : top + high, left : left + wide])
-        kinds = samples[0]["kinds"]["classifications"]
-        assert [one["label"] for one in kinds] == ["dent; deep", "streak"]
-        assert samples[0]["label"]["label"] == "dent; deep"
-
-    def test_identities_are_each_their_own(self, tmp_path: Path) -> None:
-        run = make_run(tmp_path / "parts")
-        run.table["sha256"][1] = run.table["sha256"][0]
-        Path(run.table["path"][1]).write_bytes(Path(run.table["path"][0]).read_bytes())
-        export_run(run, named(run), "fiftyone", tmp_path / "out")
-        text = (tmp_path / "out/samples.json").read_text()
-        found = re.findall(r'"\$oid":"([0-9a-f]*)"', text)
-        assert {len(one) for one in found} == {24}
-        assert len(set(found)) == len(found)
 
 
 class TestImageFolder:

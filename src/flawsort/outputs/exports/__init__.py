@@ -88,7 +88,12 @@ FORMATS = {
             "Label Studio tasks, predictions and labelling configuration",
             "label_studio:write",
         ),
-        Format("fiftyone", "FiftyOne", "a FiftyOneDataset folder", "fiftyone:write"),
+        Format(
+            "fiftyone",
+            "FiftyOne",
+            "COCO instances, and a script that loads them into FiftyOne",
+            "fiftyone:write",
+        ),
         Format(
             "imagefolder",
             "Hugging Face imagefolder",
