@@ -21,7 +21,9 @@ from flawsort.backbones import load_backbone
 from flawsort.core.errors import FlawsortError, InputError, OptionError
 from flawsort.core.records import Bags
 from flawsort.embeddings.weights import score_spread
-from flawsort.research.paper import figures, pictures, sheet
+from flawsort.research.paper import example_figures as pictures
+from flawsort.research.paper import figures
+from flawsort.research.paper import layout as sheet
 from flawsort.research.paper.example_figures import hausdorff_picks, heat_of
 from flawsort.research.paper.figures import FIGURES, draw, draw_attention, draw_clusters
 from flawsort.research.paper.layout import set_name, type_name
