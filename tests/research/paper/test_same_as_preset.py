@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from flawsort import AnomalyClusterer
 from flawsort.backbones import load_backbone
-from flawsort.embeddings.weights import score_spread
-from flawsort.research.paper.methods import Focus, represent, scores_of
+from flawsort.research.paper.methods import represent, scores_of, weights_of
 from flawsort.research.paper.protocol import find_tasks
 from flawsort.research.paper.shared import Products
 from flawsort.scores.engines import choose_engine
@@ -51,10 +48,9 @@ def test_a_row_is_the_preset(products: dict[str, Products], name: str, row: str)
     model.fit(list(map(str, data.images.sources)), normal=normals)
     assert model.images_.digests == data.images.digests
 
-    scores = scores_of(one, row)
-    np.testing.assert_array_equal(model.scores_, scores)
-    np.testing.assert_array_equal(model.weights_, Focus().weigh(scores, score_spread(scores)))
-    found = represent(one, row, Focus())
+    np.testing.assert_array_equal(model.scores_, scores_of(one, row))
+    np.testing.assert_array_equal(model.weights_, weights_of(one, row))
+    found = represent(one, row)
     np.testing.assert_array_equal(model.embeddings_, found.values)
     np.testing.assert_array_equal(model.labels_, found.labels(one.task.n_classes))
     merges = found.linkage()
