@@ -116,7 +116,7 @@ class TestErrors:
             ("cluster parts -o new --max-pixels 0", "--max-pixels must be at least 1. Got 0."),
             (
                 "cluster parts -o new --workers 2",
-                "--workers is of a Ray cluster, and engine 'local' has none",
+                "--workers is of a Ray cluster, and runner 'local' has none",
             ),
             (
                 "cluster parts -o new --cache x --no-cache",
