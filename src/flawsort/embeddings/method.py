@@ -8,7 +8,7 @@ from typing import Literal
 
 from flawsort.core.errors import OptionError
 
-# docs/method.md has the measurements behind each number; one setting serves every data set.
+# docs/evidence/results.md has the measurements behind each number; one setting serves all sets.
 PEER_TEMPERATURE = 0.3
 NORMAL_TEMPERATURE = 1.0
 

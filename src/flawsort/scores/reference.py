@@ -33,7 +33,7 @@ CALIBRATION_SHARE = 0.05
 STORED_PEERS = 96
 # Everybody is everybody's peer in a set of so many images; in a larger one the peers are a sample
 # (Eq. 7), so that time grows with the images and not with their pairs. On the dev sets 128 peers
-# gave what all of them did (docs/performance.md).
+# gave what all of them did (docs/evidence/performance.md).
 ALL_PEERS_UP_TO = 256
 SAMPLED_PEERS = 128
 
