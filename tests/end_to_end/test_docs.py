@@ -148,7 +148,7 @@ def test_names_of_the_code_are_there(path: Path) -> None:
     rooms = "|".join(one.name for one in SOURCES.iterdir() if (one / "__init__.py").is_file())
     files = "csv|json|npy|parquet"
     names = re.findall(rf"`(?:flawsort\.)?((?:{rooms})(?:\.(?!{files})\w+)+)`", prose(path))
-    paths = re.findall(rf"`((?:{rooms})/[\w/.]+)`", prose(path))
+    paths = re.findall(rf"`((?:{rooms})/[\w/]+\.(?:py|js))`", prose(path))
     assert [name for name in names if not is_in_the_code(name)] == []
     assert [name for name in paths if not (SOURCES / name).exists()] == []
 
