@@ -47,7 +47,6 @@ from flawsort.images.inputs import (
 )
 from flawsort.images.view import View, measure_window
 from flawsort.scores.engines import Engine, choose_engine
-from flawsort.scores.reference import NormalReference
 
 # Whether a region is like any image is asked of so many of a large set.
 COMPARED_WITH_REGIONS = 16384
@@ -328,7 +327,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def image_heat_(self) -> Floats | None:
         """(n,), how hot each image is; None without known-good images, since only they say what is
         normal: among peers a faint flaw may look it."""
-        if not isinstance(self.describer_.reference, NormalReference):
+        reference = self.describer_.reference
+        if reference is None or not reference.knows_normal:
             return None
         return image_heat(self.scores_, self.heat_, self.valid_)
 

@@ -18,6 +18,7 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")), *PAGES]
 # [text](target), also with an image as its text, and without a title behind the target.
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)")
+PAGE = re.compile(r"\b(?:docs/[\w/-]+|[A-Z]+)\.md\b")
 RULE = re.compile(r"\|?(\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?")
 
 
@@ -157,6 +158,14 @@ def test_names_of_the_code_are_there(path: Path) -> None:
 def test_benchmarks_and_tools_are_there(path: Path) -> None:
     names = re.findall(r"\b(?:benchmarks|tools|tests)/[a-z_/]+\.py\b", path.read_text("utf-8"))
     assert [name for name in names if not (ROOT / name).is_file()] == []
+
+
+def test_pages_that_the_code_names_are_there() -> None:
+    files = [ROOT / "pyproject.toml", *SOURCES.rglob("*.py"), *SOURCES.rglob("*.js")]
+    files += [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tools").glob("*.py")]
+    named = {(file, name) for file in files for name in PAGE.findall(file.read_text("utf-8"))}
+    assert named
+    assert [pair for pair in named if not (ROOT / pair[1]).is_file()] == []
 
 
 def test_broken_links_are_found(tmp_path: Path) -> None:
