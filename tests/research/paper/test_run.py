@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ import flawsort.research.paper.shared as shared_module
 from flawsort.backbones import load_backbone
 from flawsort.core.errors import FlawsortError, InputError, OptionError
 from flawsort.images.view import View
+from flawsort.research.paper import layout
 from flawsort.research.paper.measurements import Job, run_job
 from flawsort.research.paper.methods import (
     PAPER,
@@ -311,7 +313,9 @@ class TestTables:
     ) -> dict[str, Outcome]:
         output = tmp_path_factory.mktemp("results")
         names = [*TABLES, *PICTURES]
-        return {one.name: one for one in run_paper(names, setting(sets, output))}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(layout, "DPI", 50)  # PNG files in few pixels, which take less time
+            return {one.name: one for one in run_paper(names, setting(sets, output))}
 
     @pytest.mark.parametrize("name", TABLES)
     def test_every_table_is_filled(self, outcomes: dict[str, Outcome], name: str) -> None:
@@ -530,7 +534,7 @@ class TestRunning:
         damage: bytes | None,
     ) -> None:
         task, backbone = prepared[0].task, prepared[0].backbone
-        whole = run_job(PreparedSet(task, backbone, tmp_path / "whole"), job)
+        whole = run_job(prepared[0], job)
         clustered: list[str] = []
         labels = Representation.labels
 
@@ -544,7 +548,8 @@ class TestRunning:
             if done == 2:
                 raise KeyboardInterrupt
 
-        chosen = PreparedSet(task, backbone, tmp_path / "parts")
+        chosen = PreparedSet(task, backbone, tmp_path)
+        shutil.copytree(prepared[0].home / "bags", chosen.home / "bags")
         with pytest.raises(KeyboardInterrupt):
             run_job(chosen, job, drawn=stop)
         (part,) = (chosen.folder / "figures").iterdir()
