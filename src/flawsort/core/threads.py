@@ -1,4 +1,4 @@
-"""Work in threads: an ordered, bounded map, and BLAS kept to one thread inside it."""
+"""Work in threads and in blocks: an ordered, bounded map, and BLAS kept to one thread inside it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ def single_threaded_blas() -> Iterator[None]:
 
     with threadpool_limits(limits=1, user_api="blas"):
         yield
+
+
+def blocks(n_rows: int, at_once: int) -> Iterator[slice]:
+    """The rows 0 to n_rows in blocks of `at_once`, the last one shorter."""
+    for start in range(0, n_rows, at_once):
+        yield slice(start, min(start + at_once, n_rows))
 
 
 def in_threads(
