@@ -12,7 +12,7 @@ import pytest
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, ImageSet, SetAside
-from flawsort.core.threads import in_threads, n_threads, single_threaded_blas
+from flawsort.core.threads import blocks, in_blocks, in_threads, n_threads, single_threaded_blas
 from helpers.bags import unit_vectors
 
 
@@ -86,6 +86,18 @@ def test_valid_of_another_shape_is_refused() -> None:
 
 
 # ---- threads ----
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 7, 100])
+def test_blocks(at_once: int) -> None:
+    rows = np.arange(7)
+    pieces = [rows[some] for some in blocks(7, at_once)]
+    assert [len(piece) for piece in pieces[:-1]] == [at_once] * (len(pieces) - 1)
+    np.testing.assert_array_equal(np.concatenate(pieces), rows)
+    assert all(0 <= some.start < some.stop <= 7 for some in blocks(7, at_once))
+    assert list(blocks(0, at_once)) == []
+    done = in_blocks(lambda some: np.stack([rows[some], rows[some] ** 2], axis=1), 7, at_once)
+    np.testing.assert_array_equal(done, np.stack([rows, rows**2], axis=1))
 
 
 def test_results_come_in_the_order_of_the_items() -> None:

@@ -10,8 +10,12 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Value = TypeVar("Value", bound=np.generic)
 
 
 def n_threads() -> int:
@@ -62,3 +66,10 @@ def in_threads(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def in_blocks(work: Callable[[slice], NDArray[Value]], n_rows: int, at_once: int) -> NDArray[Value]:
+    """(n_rows, ...): the results of `work` for blocks of at most `at_once` rows, one after the
+    other. Blocks run in threads, with one BLAS thread each."""
+    with single_threaded_blas():
+        return np.concatenate(list(in_threads(work, blocks(n_rows, at_once))))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, Floats, Progress
-from flawsort.core.threads import in_threads, single_threaded_blas
+from flawsort.core.threads import blocks, in_threads, single_threaded_blas
 from flawsort.scores.nearest import BLOCK_ROWS, PEERS_AT_ONCE, STRIPE, fold_peers
 from flawsort.scores.peer_statistics import DirectedMinima
 
@@ -87,9 +87,9 @@ def mean_distances(bags: Bags, *, progress: Progress | None = None) -> NDArray[n
         return found
 
     means = np.zeros((n_images, n_images), np.float32)
-    blocks = product(range(0, n_images, STRIPE), range(0, n_images, PEERS_AT_ONCE))
+    pieces = product(range(0, n_images, STRIPE), range(0, n_images, PEERS_AT_ONCE))
     with single_threaded_blas():
-        for results in in_threads(compare, blocks):
+        for results in in_threads(compare, pieces):
             for image, other, mean in results:
                 means[image, other] = means[other, image] = mean
             done += len(results)
@@ -101,8 +101,8 @@ def mean_distances(bags: Bags, *, progress: Progress | None = None) -> NDArray[n
 def _mean_distance(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
     """As nearest.distance of all pairs, but in place: a block stays in the processor's cache."""
     total = 0.0
-    for start in range(0, len(first), BLOCK_ROWS):
-        distances = (np.float32(-2) * first[start : start + BLOCK_ROWS]) @ second.T
+    for some in blocks(len(first), BLOCK_ROWS):
+        distances = (np.float32(-2) * first[some]) @ second.T
         distances += 2
         np.maximum(distances, 0, out=distances)
         np.sqrt(distances, out=distances)
