@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.core.devices import gpu_of, torch_device
 from flawsort.core.errors import OptionError
 from flawsort.core.records import ImageSet
 from flawsort.images.find import digest_of
@@ -39,7 +40,7 @@ RIVALS = {
 class Training:
     """How they are trained. n_seeds: how often each. n_epochs: of each method, None for its own
     number; SCAN labels itself for a quarter of it. weights: a file, None to have timm download
-    them. device: as `choose_device`."""
+    them. device: see flawsort.core.devices."""
 
     n_seeds: int = 3
     n_epochs: int | None = None
@@ -104,18 +105,17 @@ def _arrays(method: DeepClusterer) -> dict[str, Any]:
     copied."""
     import torch
 
-    from flawsort.backbones.timm import choose_device
     from flawsort.research.deep.training import mixed_precision
 
     rows = distinct_rows(method.images_)
-    device = choose_device(method.device)
+    device = torch_device(method.device)
     with mixed_precision(device):
         bfloat16 = torch.is_autocast_enabled(device.type)
     return {
         "digests": np.array([method.images_.digests[row] for row in rows]),
         "labels": method.epoch_labels_[:, rows],
         "losses": method.losses_,
-        "gpu": np.array(device.type == "cuda"),
+        "gpu": np.array(gpu_of(device.type) is not None),
         "bfloat16": np.array(bfloat16),
     }
 
