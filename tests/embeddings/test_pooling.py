@@ -63,6 +63,15 @@ def test_several_averages_of_an_image(images: list[int]) -> None:
             assert pooled[row, d] == pytest.approx(total, abs=1e-6)
 
 
+def test_several_sets_of_weights_at_once() -> None:
+    patches = unit_vectors(3, 7, 4, dtype=np.float16)
+    stack = made_weights(15, 7).reshape(5, 3, 7)
+    pooled = average_pooling(patches, stack)
+    assert (pooled.shape, pooled.dtype) == ((5, 3, 4), np.float32)
+    alone = [average_pooling(patches, weights) for weights in stack]
+    np.testing.assert_allclose(pooled, alone, rtol=0, atol=1e-6)
+
+
 def test_an_average_for_each_image_unless_told() -> None:
     patches, weights = unit_vectors(3, 7, 4), made_weights(3, 7)
     whole = average_pooling(patches, weights)

@@ -13,7 +13,7 @@ from flawsort.core.records import Floats, Ints
 from flawsort.core.threads import blocks
 
 # An image shows a kind not seen before when it is farther from its three nearest images of the
-# run than 95 in 100 images of the run are from theirs. docs/method.md has the error rates.
+# run than 95 in 100 images of the run are from theirs. docs/method/method.md has the error rates.
 NEIGHBOURS = 3
 KNOWN_QUANTILE = 0.95
 # That distance is measured on at most this many images of the run.

@@ -10,7 +10,7 @@ from flawsort.core.errors import OptionError
 from flawsort.core.text import either
 from flawsort.embeddings.pooling import POOLINGS
 
-# docs/method.md has the measurements behind each number; one setting serves every data set.
+# docs/evidence/results.md has the measurements behind each number; one setting serves all sets.
 PEER_TEMPERATURE = 0.3
 NORMAL_TEMPERATURE = 1.0
 

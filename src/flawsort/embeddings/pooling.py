@@ -154,13 +154,14 @@ def average_pooling(
     """The weighted average of each image's patches (Eq. 1).
 
     patches: (n_images, n_patches, dim). weights: (n_images, n_patches), rows sum to 1. Returns
-    (n_images, dim). images: whose patches each row of weights is for, where not one for each.
+    (n_images, dim). Several sets of weights at once, (n_sets, n_images, n_patches), give (n_sets,
+    n_images, dim). images: whose patches each row of weights is for, where not one for each.
     """
     rows = range(len(patches)) if images is None else images
-    pooled = np.empty((len(weights), patches.shape[2]), np.float32)
-    for row, (image, weight) in enumerate(zip(rows, weights, strict=True)):
+    pooled = np.empty((*weights.shape[:-1], patches.shape[2]), np.float32)
+    for row, image in zip(range(weights.shape[-2]), rows, strict=True):
         bag = patches[image].astype(np.float32)  # one at a time in single precision
-        pooled[row] = weight @ bag
+        pooled[..., row, :] = weights[..., row, :] @ bag
     return pooled
 
 

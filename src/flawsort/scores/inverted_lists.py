@@ -12,7 +12,7 @@ from flawsort.core.threads import blocks, in_threads, single_threaded_blas
 from flawsort.scores.nearest import SIMILARITIES_AT_ONCE, Nearest, distance, nearest_rows
 
 QUERIES_AT_ONCE = 65_536
-# How many lists a query looks into; docs/performance.md has the recall.
+# How many lists a query looks into; docs/evidence/performance.md has the recall.
 PROBES = 16
 
 

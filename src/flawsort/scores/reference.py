@@ -34,7 +34,7 @@ CALIBRATION_SHARE = 0.05
 STORED_PEERS = 96
 # In a set of up to this many images every other image is a peer; in a larger one the peers are a
 # sample (Eq. 7), so that time grows with the images and not with their pairs. On the dev sets 128
-# peers gave what all of them did (docs/performance.md).
+# peers gave what all of them did (docs/evidence/performance.md).
 ALL_PEERS_UP_TO = 256
 SAMPLED_PEERS = 128
 
