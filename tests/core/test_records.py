@@ -12,7 +12,14 @@ import pytest
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, ImageSet, SetAside
-from flawsort.core.threads import blocks, in_blocks, in_threads, n_threads, single_threaded_blas
+from flawsort.core.threads import (
+    blocks,
+    in_blocks,
+    in_threads,
+    limit,
+    n_threads,
+    single_threaded_blas,
+)
 from helpers.bags import unit_vectors
 
 
@@ -169,3 +176,21 @@ def test_blas_runs_on_one_thread_inside_and_as_before_after() -> None:
     with single_threaded_blas():
         assert set(blas_threads()) <= {1}
     assert blas_threads() == before
+
+
+def test_a_limit_holds_for_all_threads_and_ends() -> None:
+    from threadpoolctl import threadpool_info
+
+    def threads() -> tuple[int, set[int]]:
+        return n_threads(), {lib["num_threads"] for lib in threadpool_info()}
+
+    before = threads()
+    with limit(1):
+        assert threads() == (1, {1})
+        with limit(3):
+            assert n_threads() == 3
+        with pytest.raises(ZeroDivisionError), limit(3):
+            raise ZeroDivisionError
+        assert list(in_threads(lambda item: n_threads(), range(3))) == [1, 1, 1]
+        assert threads() == (1, {1})
+    assert threads() == before

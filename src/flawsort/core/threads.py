@@ -18,11 +18,31 @@ Result = TypeVar("Result")
 Value = TypeVar("Value", bound=np.generic)
 
 
+# The limit that is in force, see `limit`.
+_limit: int | None = None
+
+
 def n_threads() -> int:
-    """The processors this process may use."""
+    """The processors this process may use, or the limit where there is one."""
+    if _limit is not None:
+        return _limit
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@contextmanager
+def limit(threads: int) -> Iterator[None]:
+    """Work in this many threads, our own and those of BLAS, in the whole process."""
+    global _limit
+    from threadpoolctl import threadpool_limits
+
+    before, _limit = _limit, threads
+    try:
+        with threadpool_limits(limits=threads):
+            yield
+    finally:
+        _limit = before
 
 
 @contextmanager
