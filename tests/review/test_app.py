@@ -938,8 +938,11 @@ class TestTelemetry:
 
 
 class TestServing:
-    def test_the_command_until_ctrl_c(self, folder: Path) -> None:
-        process = start(MAIN, "review", folder, "--port", "0", "--no-open")
+    @pytest.mark.parametrize("before", ["default_int_handler", "SIG_IGN"])
+    def test_the_command_until_ctrl_c(self, folder: Path, before: str) -> None:
+        """Also of a command that a shell started in the background, where signals are ignored."""
+        first = f"import signal; signal.signal(signal.SIGINT, signal.{before}); "
+        process = start(first + MAIN, "review", folder, "--port", "0", "--no-open")
         try:
             assert process.stdout is not None
             address = process.stdout.readline().removeprefix("Review: ").strip()
