@@ -1,7 +1,8 @@
 // Edits on their way to the server: one at a time, none lost, none over somebody else's.
 
 import { api, Conflict, Lost } from "./api.js";
-import { announce, button, count, el, $ } from "./dom.js";
+import { $, button, count, el } from "./dom.js";
+import { announce } from "./messages.js";
 import { model } from "./model.js";
 
 const waiting = []; // asked for, not yet answered
