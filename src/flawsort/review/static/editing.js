@@ -126,7 +126,7 @@ function letGo() {
 export function lose() {
   stop();
   const kept = stuck.length ? ` Not saved yet, and kept here: ${sentences()}.` : "";
-  banner(`The server does not answer. Trying again until it does; until then nothing can be changed.${kept}`);
+  banner(`The server does not answer. Trying again; until it answers, nothing can be changed.${kept}`);
   if (lost) return;
   lost = true;
   document.documentElement.classList.add("lost");

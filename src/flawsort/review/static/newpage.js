@@ -48,7 +48,7 @@ export class NewPage {
   drawNone() {
     this.body.replaceChildren(el("div", { class: "empty" }, el("p", {}, "No new images have been sorted into this run yet."),
       el("p", {}, el("code", {}, "flawsort assign new/ --run run/ --keep monday")),
-      el("p", { class: "hint" }, "sorts a folder into these groups and keeps what it found here: a count for each group and day or lot, what rises, and the images that are like no group.")));
+      el("p", { class: "hint" }, "sorts a folder into these groups and keeps what it found here: a count for each group and day or lot, what increases, and the images that are like no group.")));
   }
 
   drawBatch() {
@@ -64,7 +64,7 @@ export class NewPage {
     if (!this.batch.rises.length) return [];
     const items = this.batch.rises.map(({ group, period, count: seen, expected }) =>
       el("li", { class: "with-mark" }, signOf(group), el("span", {}, `${titleOf(group)} in ${period}: ${number(seen)}, where about ${expected.toFixed(expected < 10 ? 1 : 0)} would be expected`)));
-    return [el("div", { class: "warnings", role: "note" }, el("strong", {}, count(items.length, "rise")), el("ul", { class: "plain" }, items))];
+    return [el("div", { class: "warnings", role: "note" }, el("strong", {}, count(items.length, "increase")), el("ul", { class: "plain" }, items))];
   }
 
   // A row a group with the same scale in all, so that they can be compared.

@@ -81,9 +81,9 @@ export class QueuePage {
   }
 
   drawNothing() {
-    const again = this.skipped.length ? button("Ask those that were put off", () => { this.skipped = []; this.draw(); }) : null;
+    const again = this.skipped.length ? button("Ask the postponed questions", () => { this.skipped = []; this.draw(); }) : null;
     this.head.replaceChildren(el("h1", {}, this.skipped.length ? "Nothing else to ask" : "Nothing left to ask"),
-      el("p", { class: "lead" }, this.skipped.length ? `${count(this.skipped.length, "question")} put off.` : "Every group is answered for. Look through the groups, or export them."), again);
+      el("p", { class: "lead" }, this.skipped.length ? `${count(this.skipped.length, "question")} postponed.` : "Every group has an answer. Look through the groups, or export them."), again);
   }
 
   drawGroup({ group: id, rows, why }, fresh) {

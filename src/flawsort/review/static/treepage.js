@@ -61,12 +61,12 @@ export class TreePage {
     this.more.disabled = this.k >= run.k.max;
     const same = this.k === state.k;
     this.yes.disabled = this.back.hidden = same;
-    this.yes.textContent = same ? "This is the cut" : `Cut into ${count(this.k, "group")}`;
+    this.yes.textContent = same ? "Current cut" : `Cut into ${count(this.k, "group")}`;
     this.back.textContent = `Back to ${state.k}`;
     const parts = heirs(cutTree(model.tree, this.k));
     this.tree.replaceChildren(this.drawTree(parts));
     const kept = state.confirmed.length;
-    this.note.textContent = kept ? `${count(kept, "image")} that people confirmed stay in their groups, whatever the cut.` : "No image is confirmed yet: a cut moves any of them.";
+    this.note.textContent = kept ? `${count(kept, "image")} confirmed by people stay in their groups, whatever the cut.` : "No image is confirmed yet: a cut may move any of them.";
     this.cards.replaceChildren(...parts.map(card));
   }
 
