@@ -38,6 +38,7 @@ from flawsort.labels.groups import first_labelling, kinds
 from flawsort.labels.queue import estimated_purity
 from flawsort.labels.store import EditStore, read_labelling
 from flawsort.outputs.exports import FORMATS, export_run
+from flawsort.outputs.web import SCRIPTS, shared_script
 from flawsort.review import library as shelf
 from flawsort.review import pages
 from flawsort.review.app import make_app
@@ -891,6 +892,39 @@ class TestPages:
         assert "immutable" in kept.headers["cache-control"]
         assert looker.get(f"/static/{name}", if_none_match=kept.headers["etag"]).status == 304
 
+    def test_scripts_import_what_is_served_and_all_of_them_come_at_once(
+        self, looker: RunClient
+    ) -> None:
+        page = looker.get("/r/run/").body.decode()
+        names = re.findall(r'<link rel="modulepreload" href="/static/([^"]+)">', page)
+        assert names == sorted(set(names))
+        assert {"main.js", "pages.js", *SCRIPTS} <= set(names)
+        for name in names:
+            text = looker.get(f"/static/{name}").body.decode()
+            for imported in re.findall(r'^import .* from "\./(.+)";$', text, re.MULTILINE):
+                assert imported in names, name
+
+    def test_shared_scripts_are_those_of_the_report(self, looker: RunClient) -> None:
+        for name in SCRIPTS:
+            reply = looker.get(f"/static/{name}")
+            assert reply.body.decode() == shared_script(name)
+            assert reply.headers["content-type"].startswith("text/javascript")
+            assert name not in os.listdir(Path(pages.__file__).parent / "static")
+
+    def test_a_page_is_its_script_and_a_place_in_the_list(self) -> None:
+        folder = Path(pages.__file__).parent / "static"
+        listed = re.search(r"export const PAGES = \[(.*)\];", (folder / "pages.js").read_text())
+        assert listed is not None
+        declared = {}
+        for script in folder.glob("*page.js"):
+            text = script.read_text("utf-8")
+            (name,) = re.findall(r"^export class (\w+Page) \{$", text, re.MULTILINE)
+            found = dict(re.findall(r"^  static (place|title|rail) = (.*);$", text, re.MULTILINE))
+            assert set(found) == {"place", "title", "rail"}
+            declared[name] = found["place"]
+        assert sorted(listed[1].split(", ")) == sorted(declared)
+        assert len(set(declared.values())) == len(declared)
+
     def test_the_api_is_documented(self, looker: RunClient) -> None:
         described = looker.get("/openapi.json").data
         assert looker.get("/docs").status == looker.get("/redoc").status == 404
@@ -938,8 +972,11 @@ class TestTelemetry:
 
 
 class TestServing:
-    def test_the_command_until_ctrl_c(self, folder: Path) -> None:
-        process = start(MAIN, "review", folder, "--port", "0", "--no-open")
+    @pytest.mark.parametrize("before", ["default_int_handler", "SIG_IGN"])
+    def test_the_command_until_ctrl_c(self, folder: Path, before: str) -> None:
+        """Also of a command that a shell started in the background, where signals are ignored."""
+        first = f"import signal; signal.signal(signal.SIGINT, signal.{before}); "
+        process = start(first + MAIN, "review", folder, "--port", "0", "--no-open")
         try:
             assert process.stdout is not None
             address = process.stdout.readline().removeprefix("Review: ").strip()

@@ -33,7 +33,7 @@ from flawsort.runs.folder import MASK, Run
 
 THUMBNAIL_SIDE = 192
 IMAGE_SIDE = 1600
-# Heat is drawn so many times as large as the grid of patches.
+# Heat is drawn this many times as large as the grid of patches.
 HEAT_ZOOM = 8
 THUMBNAIL_QUALITY, IMAGE_QUALITY = 82, 90
 # Changes whenever the same row would look another way.
@@ -181,7 +181,7 @@ class PictureFiles:
 
 
 class _Recent:
-    """What was asked for last, up to so many bytes."""
+    """What was asked for last, up to a number of bytes."""
 
     def __init__(self, limit: int):
         self._limit, self._size = limit, 0

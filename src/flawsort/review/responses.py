@@ -19,6 +19,7 @@ from flawsort.labels.groups import Labelling, kinds
 from flawsort.labels.queue import Question, estimated_purity, next_question, progress
 from flawsort.labels.store import State
 from flawsort.outputs.exports import FORMATS
+from flawsort.outputs.web import k_span
 from flawsort.review.schemas import (
     FormatBody,
     GroupBody,
@@ -35,8 +36,6 @@ from flawsort.review.schemas import (
 from flawsort.runs.folder import Run
 from flawsort.runs.preview import linkage_of
 
-# A slider beyond it is no help to anybody.
-MAX_K = 60
 MOST_PARTS = 24
 MOST_SIMILAR = 200
 
@@ -51,7 +50,7 @@ def describe_run(name: str, run: Run) -> RunBody:
         fingerprint=fingerprint(run),
         n=n,
         mode=str(manifest["mode"]),
-        k=Span(saved=saved, min=min(2, saved, n), max=max(min(n, MAX_K), saved)),
+        k=Span(**k_span(n, saved)),
         grid=[int(count) for count in manifest["grid"]],
         heat=Heat(low=float(manifest["heat"]["low"]), high=float(manifest["heat"]["high"])),
         names=table["name"],

@@ -794,7 +794,7 @@ class TestPdf:
         fake = self.browser(tmp_path / "fake", "echo no display >&2; exit 1")
         monkeypatch.setenv("FLAWSORT_CHROMIUM", str(fake))
         with pytest.raises(
-            OptionError, match=r"could not print the book\. Its last words: no displa"
+            OptionError, match=r"could not print the book\. Its last message: no displa"
         ):
             print_page("<p>", tmp_path / "book.pdf")
         assert not (tmp_path / "book.pdf").exists()

@@ -13,10 +13,10 @@ from markupsafe import Markup
 
 from flawsort.core.text import pluralise
 from flawsort.outputs.report.payload import clean, island, payload
+from flawsort.outputs.web import bundle, shared_scripts
 from flawsort.runs.folder import Manifest, Run
 from flawsort.runs.preview import excerpt
 
-# One scope for all of them, in the order in which they use each other.
 SCRIPTS = ("model.js", "pictures.js", "charts.js", "report.js")
 
 MODES = {
@@ -37,7 +37,8 @@ def render_report(run: Run, evaluation: dict[str, Any] | None = None) -> str:
     run, rows = excerpt(run)
     truth = [evaluation["truth"][row] for row in rows] if evaluation else None
     data = payload(run, truth)
-    script = "(() => {\n" + "\n".join(_source(name) for name in SCRIPTS) + "\n})();\n"
+    modules = {**shared_scripts(), **{name: _source(name) for name in SCRIPTS}}
+    script = bundle("report.js", modules)
     clusters = run.manifest.get("clusters") or {}
     k = data["k"]["saved"]
     return _template().render(

@@ -24,9 +24,9 @@ from flawsort.embeddings.heat import (
     image_heat,
 )
 from flawsort.embeddings.regions import Outlines, mask_cells
+from flawsort.outputs.web import k_span
 from flawsort.runs.folder import Run
 
-MAX_K = 40
 MAX_DIMS = 32
 
 MAX_HEAT_CELLS = 6_000_000
@@ -46,7 +46,7 @@ def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
     advice = clusters.get("advice") or {}
     return {
         "n": n,
-        "k": {"saved": saved, "min": min(2, saved, n), "max": max(min(n, MAX_K), saved)},
+        "k": k_span(n, saved),
         "names": [clean(name) for name in table["name"]],
         "cluster": [int(value) for value in table["cluster"]],
         "score": [_number(value) for value in table["score"]],
