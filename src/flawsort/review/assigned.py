@@ -13,7 +13,7 @@ from flawsort.core.errors import FlawsortError, InputError, RunError
 from flawsort.labels.groups import Labelling, current_groups
 from flawsort.review.schemas import AssignedBody, AssignedEntryBody, CountsBody, RiseBody
 from flawsort.runs.assigned import ASSIGNED, Kept, kept_names, open_kept
-from flawsort.runs.folder import Run
+from flawsort.runs.run import Run
 from flawsort.runs.trends import chart_svg, counts, rises
 
 UNSEEN = -1

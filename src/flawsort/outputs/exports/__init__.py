@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flawsort.labels.groups import Labelling
     from flawsort.outputs.exports.content import Content
     from flawsort.outputs.exports.writing import Link
-    from flawsort.runs.folder import Run
+    from flawsort.runs.run import Run
 
 FORMATS = {
     "csv": "tables of images, regions and groups as CSV",
@@ -81,7 +81,7 @@ def write_export(
     _check("link", link, LINKS)
     if link != "copy" and format in WITHOUT_IMAGES:
         raise OptionError(f"link is for formats with images, and {format} has none. Got '{link}'.")
-    from flawsort.outputs.exports.content import gathered
+    from flawsort.outputs.exports.content import gather_content
     from flawsort.outputs.exports.writing import (
         MARKER,
         write_left_out,
@@ -90,15 +90,12 @@ def write_export(
     )
 
     if format in SUFFIXES:
-        with (
-            writing_file(output, SUFFIXES[format], overwrite=overwrite) as path,
-            gathered(run, labelling) as content,
-        ):
-            _write_book(content, path)
+        with writing_file(output, SUFFIXES[format], overwrite=overwrite) as path:
+            _write_book(gather_content(run, labelling), path)
         return Written([output], [])
     with writing_folder(output, format, run, overwrite=overwrite) as folder:
-        with gathered(run, labelling) as content:
-            left_out = _writer(format)(content, folder, cast("Link", link))
+        content = gather_content(run, labelling)
+        left_out = _writer(format)(content, folder, cast("Link", link))
         write_left_out(folder, left_out)
         files = sorted(path for path in folder.rglob("*") if not path.is_dir())
         names = [path.relative_to(folder) for path in files if path.name != MARKER]
