@@ -116,7 +116,7 @@ class TestErrors:
             ("cluster parts -o new --max-pixels 0", "--max-pixels must be at least 1. Got 0."),
             (
                 "cluster parts -o new --workers 2",
-                "--workers is of a Ray cluster, and engine 'local' has none",
+                "--workers is of a Ray cluster, and runner 'local' has none",
             ),
             (
                 "cluster parts -o new --cache x --no-cache",
@@ -693,6 +693,13 @@ class TestTheRest:
         assert answer.out.startswith("Usage: flawsort [OPTIONS] COMMAND [ARGS]...\n")
         assert "\n  cluster " in answer.out
         assert cli("--help") == answer
+
+    def test_help_names_every_pooling(self, cli: Cli) -> None:
+        from flawsort.embeddings.pooling import POOLINGS
+
+        text = " ".join(cli("cluster", "--help").out.split())
+        for name, one in POOLINGS.items():
+            assert f"{name} ({one.summary})" in text
 
     def test_help_names_every_format(self, cli: Cli) -> None:
         from flawsort.outputs.exports import FORMATS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ from flawsort.labels.edit_checks import Edit
 from flawsort.labels.groups import Labelling, kinds
 from flawsort.labels.queue import Question, estimated_purity, next_question, progress
 from flawsort.labels.store import State
+from flawsort.outputs.exports import FORMATS
 from flawsort.review.schemas import (
+    FormatBody,
     GroupBody,
     Heat,
     PartsBody,
@@ -37,7 +39,7 @@ MOST_PARTS = 24
 MOST_SIMILAR = 200
 
 
-def describe_run(name: str, run: Run, formats: Mapping[str, str]) -> RunBody:
+def describe_run(name: str, run: Run) -> RunBody:
     """All of a run that the page shows, but its pictures."""
     table, n, saved = run.table, len(run), run.n_clusters
     return RunBody(
@@ -58,7 +60,9 @@ def describe_run(name: str, run: Run, formats: Mapping[str, str]) -> RunBody:
         merges=_packed(run.linkage[:, :2], "<i4"),
         heights=_packed(run.linkage[:, 2], "<f4"),
         regions=_regions(run),
-        formats=dict(formats),
+        formats=[
+            FormatBody(name=one.name, title=one.title, words=one.words) for one in FORMATS.values()
+        ],
     )
 
 

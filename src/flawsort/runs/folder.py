@@ -2,7 +2,8 @@
 
 A run is written to a temporary folder beside its place and moved there at the end, so that an
 interrupted one never looks finished. manifest.json is written last and names the SHA-256 of every
-other file; opening a run checks the files that it reads. docs/run-format.md describes them all.
+other file; opening a run checks the files that it reads. docs/reference/run-format.md describes all
+files.
 """
 
 from __future__ import annotations
