@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -37,7 +37,7 @@ _REDUCING_GAP = 3.0
 Box = tuple[float, float, float, float]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class View:
     """What of an image the backbone sees, and how.
 
@@ -86,6 +86,12 @@ class View:
             raise OptionError(f"window must be two numbers, low < high. Got {self.window}.")
         if self.max_pixels < 1:
             raise OptionError(f"max_pixels must be at least 1. Got {self.max_pixels}.")
+
+    def __repr__(self) -> str:
+        shown = {field.name: repr(getattr(self, field.name)) for field in fields(self)}
+        if isinstance(self.mask, bytes):  # of a run: a whole file
+            shown["mask"] = f"<{len(self.mask):,} bytes>"
+        return f"View({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
     def describe(self) -> dict[str, Any]:
         """The view as JSON-able values for manifests and cache keys; the mask as its SHA-256."""
