@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from flawsort._version import __version__
 from flawsort.backbones import BackboneInfo, catalogue, find_network
 from flawsort.backbones.base import POOLING_KERNEL
-from flawsort.clusters.ward import centres, place
+from flawsort.clusters.placement import centres, place
 from flawsort.core.errors import FlawsortError, RunError
 from flawsort.core.records import ImageSet, Ints
 from flawsort.core.threads import in_threads

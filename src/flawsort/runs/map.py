@@ -6,11 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.records import Floats, Ints
-from flawsort.core.threads import in_threads
+from flawsort.core.threads import in_blocks
 
-# The map of a larger set is laid out by a sample, with the other images beside it.
+# The map is laid out by t-SNE; of more images than this a sample is, and the others are put beside
+# those of the sample that they are nearest to.
 LAYOUT_LIMIT = 1500
 LAYOUT_PERPLEXITY = 20.0
+# This many of the others are compared with the sample at a time, 6 MB of distances.
+OTHERS_AT_ONCE = 512
 
 
 def two_dimensional_layout(
@@ -56,15 +59,15 @@ def _layout_landmarks(values: NDArray[np.float64], random_state: int) -> NDArray
 def _beside_landmarks(
     values: NDArray[np.float64], landmarks: Ints, others: Ints, points: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The mean place of an image's three nearest landmarks, in blocks."""
+    """The mean place of an image's three nearest landmarks, the nearer the heavier."""
     from scipy.spatial.distance import cdist
 
-    def beside(start: int) -> NDArray[np.float64]:
-        far = cdist(values[others[start : start + 512]], values[landmarks])
+    def beside(some: slice) -> NDArray[np.float64]:
+        far = cdist(values[others[some]], values[landmarks])
         nearest = np.argsort(far, axis=1, kind="stable")[:, :3]
         closeness = 1 / (np.take_along_axis(far, nearest, axis=1) + 1e-9)
         share = closeness / closeness.sum(axis=1, keepdims=True)
         placed: NDArray[np.float64] = (points[nearest] * share[..., None]).sum(axis=1)
         return placed
 
-    return np.concatenate(list(in_threads(beside, range(0, len(others), 512))))
+    return in_blocks(beside, len(others), OTHERS_AT_ONCE)

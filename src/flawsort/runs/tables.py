@@ -9,29 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.clusters.kinds import Kinds, Regions
-from flawsort.clusters.ward import Placement
+from flawsort.clusters.placement import Placement, typicality
 from flawsort.core.records import Floats, ImageSet, Ints
 from flawsort.core.tables import INTEGER, NUMBER, TEXT, Column, Columns, Table
 from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, HeatScale
 from flawsort.embeddings.regions import Outlines, mask_text
 from flawsort.images.find import printable
 
-# An image is borderline when another group's centre is nearly as near as its own.
-BORDERLINE_MARGIN = 0.1
 # Between the kinds of an image, in tables and in truths.
 SEVERAL = ";"
 # Among the flags of an image.
 LOOKS_NORMAL = "looks-normal"
-
-
-def typicality(distance: Floats, labels: Ints) -> NDArray[np.float64]:
-    """(n_images,): 1 for the image nearest to its group's centre, falling evenly towards 0."""
-    typical = np.empty(len(labels))
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        order = np.argsort(distance[members], kind="stable")
-        typical[members[order]] = 1 - np.arange(len(members)) / len(members)
-    return typical
 
 
 @dataclass(frozen=True)
@@ -226,13 +214,11 @@ def image_flags(images: ImageSet, placed: Placement, heat: Floats | None) -> lis
     heat: (n_images,), as `image_heat` gives it; None where the images were not compared.
     """
     copies = {name for group in images.duplicates() for name in group}
-    with np.errstate(invalid="ignore", divide="ignore"):
-        margin = 1 - placed.distance / placed.runner_up_distance
-    margin = np.where(np.isfinite(margin), margin, 0.0)  # in the middle between two equal centres
+    borderline = placed.borderline
     flags: list[list[str]] = []
     for row, name in enumerate(images.names):
         words = ["duplicate"] if name in copies else []
-        if placed.runner_up[row] >= 0 and margin[row] < BORDERLINE_MARGIN:
+        if borderline[row]:
             words.append("borderline")
         if heat is not None and heat[row] < LOOKS_NORMAL_BELOW:
             words.append(LOOKS_NORMAL)

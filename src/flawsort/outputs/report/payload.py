@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from flawsort.clusters.kinds import STANDING_OUT_SHARE
+from flawsort.clusters.placement import BORDERLINE_MARGIN
 from flawsort.core.records import Floats
 from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, NORMAL_GROUP_SHARE, colour_table
 from flawsort.runs.run import Run
-from flawsort.runs.tables import BORDERLINE_MARGIN
 
 MAX_K = 40
 MAX_DIMS = 32
