@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 
 from flawsort.backbones.networks import NETWORKS
-from flawsort.backbones.timm import choose_device
+from flawsort.core.devices import torch_device
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, ImageSet, Ints, Progress, SetAside, Source
 from flawsort.core.threads import in_threads
@@ -112,10 +112,10 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
                 f"There must be at least as many different images as clusters, {self.n_clusters}. "
                 f"Got {len(photos)}."
             )
-        place = choose_device(self.device)
+        place = torch_device(self.device)
         try:
             history = self._train(photos.to(place))
-        except torch.cuda.OutOfMemoryError as error:
+        except torch.OutOfMemoryError as error:
             raise OptionError(
                 f"{self.name} needs more memory than {place} has left. Try a batch_size below "
                 f"{self.batch_size}, or device='cpu'."

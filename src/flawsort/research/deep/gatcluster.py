@@ -15,6 +15,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import nn
 
+from flawsort.core.devices import gpu_of
 from flawsort.core.records import Ints, Progress
 from flawsort.images.view import View
 from flawsort.research.deep.augment import (
@@ -102,7 +103,7 @@ class _FourTasks:
         self._photos = photos
         self._network = network.to(photos.device, memory_format=torch.channels_last)
         self.modules: dict[str, nn.Module] = {"network": network}
-        fused = photos.device.type == "cuda"
+        fused = gpu_of(photos.device.type) is not None
         self.optimizer = torch.optim.Adam(
             network.parameters(), lr=options.learning_rate, fused=fused
         )

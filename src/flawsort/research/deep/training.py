@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from flawsort.core.devices import gpu_of
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Floats, Progress
 from flawsort.research.deep import checkpoints
@@ -78,7 +79,7 @@ def train(
         if checkpoint is not None and found is not None and number == begin:
             try:
                 _restore(course, history, *found)
-            except torch.cuda.OutOfMemoryError:
+            except torch.OutOfMemoryError:
                 raise
             except (LookupError, RuntimeError, TypeError, ValueError) as error:
                 raise checkpoints.foreign(checkpoint) from error
@@ -118,10 +119,8 @@ def batch_count(n: int, size: int) -> int:
 @contextmanager
 def mixed_precision(device: torch.device) -> Iterator[None]:
     """bfloat16 on a GPU that supports it, without scaling of the loss; else single precision."""
-    able = False
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            able = torch.cuda.is_bf16_supported(including_emulation=False)
+    gpu = gpu_of(device.type)
+    able = gpu is not None and gpu.has_bfloat16(device)
     with torch.autocast(device.type, torch.bfloat16, enabled=able):
         yield
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.core.devices import gpu_of, torch_device
 from flawsort.core.errors import OptionError
 from flawsort.core.records import ImageSet
 from flawsort.images.find import digest_of
@@ -41,7 +42,7 @@ class Training:
 
     n_seeds: the number of trainings of each row. n_epochs: None for the default of each method;
     SCAN's second step has a quarter of it. weights: a file with ImageNet weights, None to download
-    them. device: see `choose_device`.
+    them. device: see flawsort.core.devices.
     """
 
     n_seeds: int = 3
@@ -107,18 +108,17 @@ def _arrays(method: DeepClusterer) -> dict[str, Any]:
     renamed and copied."""
     import torch
 
-    from flawsort.backbones.timm import choose_device
     from flawsort.research.deep.training import mixed_precision
 
     rows = distinct_rows(method.images_)
-    device = choose_device(method.device)
+    device = torch_device(method.device)
     with mixed_precision(device):
         bfloat16 = torch.is_autocast_enabled(device.type)
     return {
         "digests": np.array([method.images_.digests[row] for row in rows]),
         "labels": method.epoch_labels_[:, rows],
         "losses": method.losses_,
-        "gpu": np.array(device.type == "cuda"),
+        "gpu": np.array(gpu_of(device.type) is not None),
         "bfloat16": np.array(bfloat16),
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, find_network, load_backbone
 from flawsort.backbones.networks import LAST
+from flawsort.core.devices import CPU, choose_device
 from flawsort.core.errors import BackboneError, FlawsortError, OptionError
 from flawsort.core.records import Progress
 from flawsort.images.view import View
@@ -253,10 +254,9 @@ def _with_rivals(setting: Setting) -> tuple[Options, str]:
     if setting.deep is None:
         try:
             import flawsort.research.deep
-            from flawsort.backbones.timm import choose_device
         except BackboneError:
             return setting.options, "deep/... were not trained: that needs flawsort[torch]."
-        if choose_device(setting.device).type == "cpu":
+        if choose_device(setting.device) == CPU:
             remark = "deep/... were not trained: without a GPU it takes hours (--deep does it)."
             return setting.options, remark
     elif setting.deep:
