@@ -39,7 +39,8 @@ from flawsort.images.find import array_images, find_images
 from flawsort.images.inputs import distinct_rows
 from flawsort.scores.engines import CpuEngine, cpu
 from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
-from helpers.bags import flawed_patches, naive_peer_distances, same_partition
+from helpers.bags import flawed_patches, same_partition
+from helpers.oracles import naive_peer_distances
 from helpers.part_batches import assert_same_values
 from helpers.plates import KINDS, contents, plate, plate_arrays, settings, write_plates
 
