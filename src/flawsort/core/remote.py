@@ -1,4 +1,4 @@
-"""Files behind URLs, such as s3://bucket/parts, through fsspec: found, read, and written whole."""
+"""Files behind URLs, such as s3://bucket/parts, through fsspec: found and read."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
-from uuid import uuid4
 
 from flawsort.core.errors import InputError, OptionError
 
@@ -81,23 +80,6 @@ def open_ranges(url: str) -> BinaryIO:
     with as_os_error():
         stream: BinaryIO = system.open(path, "rb", block_size=_RANGE)
         return stream
-
-
-def write_whole(url: str, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all. url: or a local path."""
-    system, path = file_system(url)
-    folder, _, name = path.rpartition("/")
-    temporary = f"{folder}/.{name}.{uuid4().hex[:12]}"
-    with as_os_error():
-        system.makedirs(folder, exist_ok=True)
-        try:
-            system.pipe_file(temporary, content)
-            system.mv(temporary, path)
-        except BaseException:
-            with suppress(Exception):  # the first error is the one to tell
-                if system.exists(temporary):
-                    system.rm_file(temporary)
-            raise
 
 
 @contextmanager

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 
 from flawsort.core.errors import OptionError, RunError
 from flawsort.core.records import Floats
+from flawsort.core.storage import new_folder
 from flawsort.runs.folder import ASSIGNED as ASSIGNED
 from flawsort.runs.folder import Table, read_table, table_parquet
 
@@ -60,18 +59,14 @@ def check_name(run: Path, name: str) -> None:
 def keep(run: Path, kept: Kept) -> Path:
     """Write a batch, whole or not at all; returns its folder."""
     place = run / ASSIGNED / kept.name
-    partial = place.with_name(f".{kept.name}.{os.getpid()}")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        (partial / TABLE).write_bytes(table_parquet(kept.table))
-        (partial / THUMBNAILS).write_bytes(b"".join(kept.thumbnails))
-        ends = np.cumsum([len(one) for one in kept.thumbnails], dtype=np.int64)
-        np.save(partial / ENDS, ends, allow_pickle=False)
-        (partial / ABOUT).write_text(json.dumps(kept.about, indent=2) + "\n", "utf-8")
-        partial.rename(place)
+        with new_folder(place, replace=False) as partial:
+            (partial / TABLE).write_bytes(table_parquet(kept.table))
+            (partial / THUMBNAILS).write_bytes(b"".join(kept.thumbnails))
+            ends = np.cumsum([len(one) for one in kept.thumbnails], dtype=np.int64)
+            np.save(partial / ENDS, ends, allow_pickle=False)
+            (partial / ABOUT).write_text(json.dumps(kept.about, indent=2) + "\n", "utf-8")
     except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise OptionError(f"Cannot keep images in '{place}': {error.strerror or error}.") from error
     return place
 

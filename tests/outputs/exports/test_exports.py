@@ -933,7 +933,11 @@ class TestOutput:
     @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
     @pytest.mark.parametrize(
         ("format", "step"),
-        [("coco", "coco.place_images"), ("cvat", "writing.os.link"), ("book", "writing.write_text")],
+        [
+            ("coco", "coco.place_images"),
+            ("cvat", "writing.os.link"),
+            ("book", "writing.write_text"),
+        ],
     )
     def test_an_interrupted_export_leaves_what_was_there(
         self,

@@ -94,7 +94,7 @@ def write_export(
             writing_file(output, SUFFIXES[format], overwrite=overwrite) as path,
             gathered(run, labelling) as content,
         ):
-            _write_book(content, path)
+            _write_book(content, path, SUFFIXES[format])
         return Written([output], [])
     with writing_folder(output, format, run, overwrite=overwrite) as folder:
         with gathered(run, labelling) as content:
@@ -134,13 +134,13 @@ def _writer(format: str) -> Callable[[Content, Path, Link], list[SetAside]]:
     }[format]
 
 
-def _write_book(content: Content, path: Path) -> None:
+def _write_book(content: Content, path: Path, suffix: str) -> None:
     from flawsort.outputs.exports.book import render_book
     from flawsort.outputs.exports.pdf import print_page
     from flawsort.outputs.exports.writing import write_text
 
     html = render_book(content)
-    if path.suffix == ".pdf":
+    if suffix == ".pdf":
         print_page(html, path)
     else:
         write_text(path, html)

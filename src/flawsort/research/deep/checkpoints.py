@@ -7,7 +7,6 @@ there and ends where it would have ended.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +15,27 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from flawsort.core.errors import OptionError
+from flawsort.core.storage import new_file, try_writing
+from flawsort.core.store import FORMAT
 
-# Bump when what is stored changes its meaning, or a method is trained otherwise than before.
-FORMAT = 2
 _KEY = "flawsort"
 
 
 def save(path: Path, said: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     """said: whatever JSON can hold."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     # Copies: parts of one tensor, or one under two names, cannot be written.
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     try:
-        save_file(plain, temporary, metadata={_KEY: json.dumps({"format": FORMAT, **said})})
-        temporary.replace(path)
+        with new_file(path, parents=True) as partial:
+            save_file(plain, partial, metadata={_KEY: json.dumps({"format": FORMAT, **said})})
     except SafetensorError as error:  # as which it passes the system's errors on
         raise OSError(str(error)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def check_place(path: Path) -> None:
     """Before hours of training: that a checkpoint can be written there."""
-    probe = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        try_writing(path)
     except OSError as error:
         raise OptionError(
             f"checkpoint '{path}' cannot be written: {error.strerror or error}."

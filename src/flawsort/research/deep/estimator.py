@@ -19,10 +19,10 @@ from flawsort.backbones.networks import NETWORKS
 from flawsort.backbones.timm import choose_device
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, ImageSet, Ints, Progress
+from flawsort.core.store import FORMAT
 from flawsort.images.find import digest_of
 from flawsort.images.inputs import Images, gather
 from flawsort.images.view import View
-from flawsort.research.deep.checkpoints import FORMAT
 from flawsort.research.deep.limits import Limit
 from flawsort.research.deep.networks import RESIDUAL
 from flawsort.research.deep.photos import load_photos
