@@ -34,15 +34,8 @@ from flawsort.runs.folder import open_run, read_text, replace_files, save_run
 from helpers import faults
 from helpers.faults import Fault, Killed, watched
 from helpers.plates import contents, fingerprint, run_code
-from helpers.writers import Writer, all_writers
+from helpers.writers import WRITERS, Writer, all_writers
 
-WRITERS = [
-    "file", "run", "files of a run", "assigned batch", "export csv", "export parquet",
-    "export folders", "export coco", "export cvat", "export label-studio", "export fiftyone",
-    "export imagefolder", "export book", "assign table .csv", "assign table .parquet", "bag",
-    "part of a batch", "thumbnail", "arrays of the paper", "measurement of the paper",
-    "table of the paper", "figure of the paper", "heat map", "demo",
-]  # fmt: skip
 # Those that replace a folder that is there.
 FOLDERS = ["run", "export csv"]
 
@@ -137,9 +130,6 @@ def bench(
 
 
 class TestEveryWriter:
-    def test_all_are_here(self, parts: Path, saved: Path) -> None:
-        assert list(all_writers(parts, saved)) == WRITERS
-
     def test_an_error_at_any_step(self, bench: Bench) -> None:
         for step in bench.tried:
             for name in ("ENOSPC", "EACCES") if bench.existing else ("ENOSPC",):

@@ -22,7 +22,7 @@ from flawsort.cli.assign_actions import write_table
 from flawsort.core import storage
 from flawsort.fitting.parts import PartFiles
 from flawsort.labels.groups import first_labelling
-from flawsort.outputs.exports import FORMATS, SUFFIXES, export_run
+from flawsort.outputs.exports import FORMATS, Format, export_run
 from flawsort.research.paper import layout, measurements, run, shared
 from flawsort.review.pictures import PictureFiles
 from flawsort.runs.assigned import Kept, keep, open_kept
@@ -55,9 +55,9 @@ def a_run(parts: Path) -> Run:
 
 def all_writers(parts: Path, saved: Path) -> dict[str, Writer]:
     """parts: a folder for the pictures of a run to export. saved: a run."""
-    exports = {
-        f"export {format}": _export(parts, format) for format in FORMATS if format != "book-pdf"
-    }
+    # A book is printed by Chromium, as a file like the book itself.
+    formats = [format for format in FORMATS.values() if format.name != "book-pdf"]
+    exports = {f"export {format.name}": _export(parts, format) for format in formats}
     return {
         "file": Writer(_write_file, _read_file),
         "run": Writer(partial(_save, saved), _read_run),
@@ -133,8 +133,8 @@ def _read_kept(folder: Path) -> Any:
     return open_kept(folder, "monday") if (folder / "assigned/monday").exists() else None
 
 
-def _export(parts: Path, format: str) -> Writer:
-    output = f"out{SUFFIXES.get(format, '')}"
+def _export(parts: Path, format: Format) -> Writer:
+    output = f"out{format.suffix}"
 
     def write(folder: Path, version: int) -> None:
         run = a_run(parts)
@@ -144,7 +144,7 @@ def _export(parts: Path, format: str) -> Writer:
             for group, one in first.groups.items()
         }
         labelling = dataclasses.replace(first, groups=groups)
-        export_run(run, labelling, format, folder / output, overwrite=True)
+        export_run(run, labelling, format.name, folder / output, overwrite=True)
 
     def read(folder: Path) -> dict[str, bytes]:
         if (folder / output).is_file():
@@ -152,7 +152,7 @@ def _export(parts: Path, format: str) -> Writer:
         return contents(folder / output)
 
     # Images are copied to a folder that nobody sees yet, one like the other.
-    return Writer(write, read, every=1 if format in ("csv", *SUFFIXES) else 3)
+    return Writer(write, read, every=3 if format.images else 1)
 
 
 def _table(suffix: str, folder: Path, version: int) -> None:
@@ -226,3 +226,6 @@ def _heat_map(folder: Path, version: int) -> None:
 
 def _demo(folder: Path, version: int) -> None:
     sample_images.make_demo_images(folder / "demo", random_state=version)
+
+
+WRITERS = list(all_writers(Path("parts"), Path("saved")))

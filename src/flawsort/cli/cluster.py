@@ -27,7 +27,7 @@ from flawsort.core.errors import OptionError
 if TYPE_CHECKING:
     from flawsort.embeddings.method import Method
     from flawsort.images.view import View
-    from flawsort.runs.folder import Run
+    from flawsort.runs.run import Run
 
 
 def cluster(
@@ -143,7 +143,7 @@ def cluster(
         typer.Option(metavar="HOW", help="auto, or uniform: every patch counts the same."),
     ] = None,
     pooling: Annotated[
-        str | None, typer.Option(metavar="HOW", help="residual, or average as in the paper.")
+        str | None, typer.Option(metavar="HOW", help="What is pooled: {poolings}.")
     ] = None,
     temperature: Annotated[
         float | None,
@@ -272,6 +272,7 @@ def run_cluster(
 
 def _summary(run: Run, output: Path, evaluation: dict[str, Any] | None) -> dict[str, Any]:
     from flawsort.cli.actions import groups
+    from flawsort.core.tables import as_rows
 
     kept = ("mode", "n_images", "n_normals", "clusters", "warnings", "set_aside", "timings")
     figures = None
@@ -283,9 +284,7 @@ def _summary(run: Run, output: Path, evaluation: dict[str, Any] | None) -> dict[
         **{key: run.manifest[key] for key in kept},
         "evaluation": figures,
         "groups": groups(run),
-        "images": [
-            dict(zip(run.table, row, strict=True)) for row in zip(*run.table.values(), strict=True)
-        ],
+        "images": as_rows(run.table),
     }
 
 
@@ -299,12 +298,15 @@ def _number_or(text: str, word: str, option: str) -> Any:
 
 
 def _with_choices(method: Method, choices: dict[str, Any]) -> Method:
-    """A preset with what was said on the command line in its place."""
+    """A preset with the choices made on the command line in its place."""
+    from flawsort.embeddings.method import poolings_of_any_weights
+
     said = {name: value for name, value in choices.items() if value is not None}
     if "absolute_temperature" in said and "temperature" not in said:
         said["temperature"] = None
-    if said.get("weights") == "uniform" and "pooling" not in said:
-        said["pooling"] = "average"
+    able = poolings_of_any_weights()
+    if said.get("weights") == "uniform" and "pooling" not in said and method.pooling not in able:
+        said["pooling"] = able[0]
     return replace(method, **said)
 
 

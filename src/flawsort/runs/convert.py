@@ -16,26 +16,23 @@ from numpy.typing import NDArray
 from flawsort._version import __version__
 from flawsort.backbones import BackboneInfo, catalogue, find_network
 from flawsort.backbones.base import POOLING_KERNEL
-from flawsort.clusters.kinds import Regions
-from flawsort.clusters.ward import centres, place
+from flawsort.clusters.placement import centres, place
 from flawsort.core.errors import FlawsortError, RunError
-from flawsort.core.records import Floats, ImageSet, Ints, RemoteFile, SetAside
-from flawsort.core.remote import is_url
+from flawsort.core.records import ImageSet, Ints
 from flawsort.core.threads import in_threads
-from flawsort.embeddings.describer import Describer, Reference
+from flawsort.embeddings.describer import Describer
 from flawsort.embeddings.extent import ExtentAxes
-from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import PRESETS, Method
-from flawsort.embeddings.regions import Outlines, mask_cells
 from flawsort.embeddings.weights import image_scores
 from flawsort.estimator import AnomalyClusterer
 from flawsort.images.view import UnreadableImage, View, locate, thumbnail
-from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION, MASK, Manifest, Run, open_run
+from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION, open_run
+from flawsort.runs.map import two_dimensional_layout
 from flawsort.runs.preview import shown_rows
-from flawsort.runs.tables import image_flags, images_table, regions_table, two_dimensional_layout
+from flawsort.runs.run import INPUT_SIZE_OF_PATCHES, Manifest, Run
+from flawsort.runs.tables import image_flags, images_table, regions_table
 from flawsort.scores.engines import Engine, choose_engine
-from flawsort.scores.inverted_lists import InvertedLists
-from flawsort.scores.reference import NormalReference, PeerReference
+from flawsort.scores.reference import Reference, StoredReference, restore_reference
 
 # The long side of thumbnails, by the number of images, so that a report stays within tens of
 # megabytes.
@@ -49,8 +46,8 @@ def make_run(model: AnomalyClusterer) -> Run:
     placed = place(model.embeddings_, model.labels_, middles)
     flags = image_flags(model.images_, placed, model.image_heat_)
     unusual = image_scores(model.scores_, model.valid_)
-    patches, lists = _stored_reference(model.describer_.reference)
-    mask = model.view_.mask
+    reference = model.describer_.reference
+    stored = None if reference is None else reference.stored()
     table = images_table(model.images_, model.labels_, unusual, placed, model.kinds_, flags)
     boxes = _boxes(model)
     return Run(
@@ -64,28 +61,14 @@ def make_run(model: AnomalyClusterer) -> Run:
         embeddings=model.embeddings_,
         linkage=model.linkage_,
         layout=_layout(model),
-        reference=patches,
-        lists=lists,
+        reference=None if stored is None else stored.patches,
+        lists=None if stored is None else stored.lists,
         whitening=model.describer_.whitening,
-        mask=None if mask is None else mask.read_bytes(),
+        mask=model.view_.mask_bytes(),
         thumbnails=make_thumbnails(
             model.images_, model.view_, input_size(model), shown_rows(table)
         ),
     )
-
-
-def _stored_reference(
-    reference: Reference | None,
-) -> tuple[Floats | None, tuple[Floats, Ints] | None]:
-    """The patches to save, sorted by their inverted lists where they were searched in those."""
-    if reference is None:
-        return None, None
-    if isinstance(reference, PeerReference):
-        return reference.peers, None
-    if reference.exact:
-        return reference.bank, None
-    lists = reference.lists
-    return lists.patches, (lists.centres, lists.offsets)
 
 
 def _boxes(model: AnomalyClusterer) -> NDArray[np.float64]:
@@ -103,7 +86,7 @@ def _boxes(model: AnomalyClusterer) -> NDArray[np.float64]:
 
 def input_size(model: AnomalyClusterer) -> tuple[int, int]:
     """Height and width of what its backbone is given."""
-    return (256, 256) if model.backbone_ is None else model.backbone_.input_size
+    return INPUT_SIZE_OF_PATCHES if model.backbone_ is None else model.backbone_.input_size
 
 
 def _layout(model: AnomalyClusterer) -> NDArray[np.float32]:
@@ -130,7 +113,7 @@ def rebuild(
 ) -> AnomalyClusterer:
     """The model of a run that is open already; folder: its name in error messages."""
     try:
-        return _rebuild(run, Path(folder), device, arithmetic)
+        return _rebuild(run, device, arithmetic)
     except FlawsortError:
         raise
     except (KeyError, TypeError, ValueError) as error:
@@ -139,12 +122,10 @@ def rebuild(
         ) from error
 
 
-def _rebuild(
-    run: Run, folder: Path, device: str | None, arithmetic: str | None
-) -> AnomalyClusterer:
+def _rebuild(run: Run, device: str | None, arithmetic: str | None) -> AnomalyClusterer:
     manifest, fitted = run.manifest, run.manifest["model"]
     model = AnomalyClusterer(
-        n_clusters=manifest["clusters"]["n_clusters"],
+        n_clusters=run.n_clusters,
         method=Method(**fitted["method"]),
         backbone=fitted["backbone"],
         backbone_weights=fitted.get("backbone_weights"),
@@ -153,8 +134,7 @@ def _rebuild(
         image_size=fitted["image_size"],
         random_state=manifest["seed"],
     )
-    mask = None if run.mask is None else folder / MASK
-    model.view_ = View.from_description(manifest["view"], mask=mask)
+    model.view_ = run.view
     exact = fitted["method"]["exact"] is True
     reference = _reference(run, choose_engine(device, arithmetic, exact=exact))
     axes = fitted["axes"]
@@ -163,34 +143,20 @@ def _rebuild(
         reference,
         fitted["temperature"],
         fitted["spread"],
-        HeatScale(**manifest["heat"]),
+        run.heat,
         None if run.whitening is None else np.asarray(run.whitening, np.float32),
         None if axes is None else ExtentAxes(tuple(axes["centres"]), tuple(axes["scales"])),
     )
-    model.labels_ = np.asarray(run.table["cluster"])
+    model.labels_ = run.labels.copy()
     model.embeddings_ = run.embeddings
     model.linkage_ = np.asarray(run.linkage, np.float64)
     model.scores_, model.weights_, model.valid_ = run.scores, run.weights, run.valid
-    model.grid_ = (manifest["grid"][0], manifest["grid"][1])
-    model.heat_ = HeatScale(**manifest["heat"])
-    model.n_clusters_ = manifest["clusters"]["n_clusters"]
+    model.grid_, model.heat_ = run.grid, run.heat
+    model.n_clusters_ = run.n_clusters
     model.backbone_ = _backbone_info(manifest["backbone"])
-    model.images_ = run_images(run)
-    model.regions_ = _regions(run)
+    model.images_ = run.images
+    model.regions_ = run.found_regions
     return model
-
-
-def _regions(run: Run) -> Regions:
-    table = run.regions
-    row_of = {name: row for row, name in enumerate(run.table["name"])}
-    found = zip(table["name"], table["score"], table["mask"], strict=True)
-    return Regions(
-        Outlines.of([(row_of[name], score, mask_cells(mask)) for name, score, mask in found]),
-        np.asarray(run.region_embeddings, np.float32),
-        np.array(table["cluster"], np.int64),
-        np.array(table["nearest"], np.int64),
-        np.array(table["confidence"], np.float64),
-    )
 
 
 def _reference(run: Run, engine: Engine) -> Reference | None:
@@ -198,17 +164,9 @@ def _reference(run: Run, engine: Engine) -> Reference | None:
     fitted = run.manifest["model"]
     if run.reference is None:
         return None
-    if fitted["reference"] != "normals":
-        return PeerReference(run.reference, fitted["method"]["nearest_share"], engine=engine)
-    if run.lists is None:
-        return NormalReference(run.reference, exact=True, engine=engine)
-    lists = InvertedLists(
-        np.asarray(run.lists[0], np.float32),
-        run.reference,
-        np.asarray(run.lists[1], np.int64),
-        np.arange(len(run.reference)),  # sorted already
-    )
-    return NormalReference(run.reference, exact=False, lists=lists, engine=engine)
+    stored = StoredReference(fitted["reference"], run.reference, run.lists)
+    nearest_share = fitted["method"]["nearest_share"]
+    return restore_reference(stored, nearest_share=nearest_share, engine=engine)
 
 
 def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:
@@ -222,17 +180,6 @@ def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:
         entry["origin"],
         (height, width),
         entry.get("pooling_kernel", POOLING_KERNEL),  # runs made before it was recorded
-    )
-
-
-def run_images(run: Run) -> ImageSet:
-    """The images of a run, where they were when it was made."""
-    aside = [entry for entry in run.manifest["set_aside"] if entry["kind"] == "image"]
-    return ImageSet(
-        tuple(run.table["name"]),
-        tuple(RemoteFile(path) if is_url(path) else Path(path) for path in run.table["path"]),
-        tuple(run.table["sha256"]),
-        tuple(SetAside(entry["name"], entry["reason"]) for entry in aside),
     )
 
 
@@ -297,14 +244,13 @@ def _backbone(model: AnomalyClusterer) -> dict[str, Any] | None:
 def _fitted(model: AnomalyClusterer) -> dict[str, Any]:
     """What `assign` needs besides the arrays."""
     describer = model.describer_
-    kinds: dict[type, str] = {NormalReference: "normals", PeerReference: "peers"}
     backbone = str(model.backbone)
     if backbone not in catalogue() and find_network(backbone) is None:
         backbone = str(Path(backbone).absolute())  # a file, to be found from any folder
     weights = model.backbone_weights
     return {
         "method": asdict(describer.method),
-        "reference": kinds.get(type(describer.reference)),
+        "reference": None if describer.reference is None else describer.reference.kind,
         "temperature": describer.temperature,
         "spread": describer.spread,
         "axes": None if describer.axes is None else asdict(describer.axes),

@@ -1,41 +1,30 @@
-"""How many images of each group there are by day or lot, which of them rise, and a chart."""
+"""How many images of each group there are by day or lot, and which of them rise."""
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from html import escape
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.errors import InputError, OptionError
-from flawsort.core.records import Ints, RemoteFile, Source
+from flawsort.core.records import Ints, Source
 from flawsort.images.find import printable
-from flawsort.labels.groups import Group
+from flawsort.images.lookup import Columns, local_path, read_lookup
 
 UNKNOWN = "unknown"
 SPANS = ("day", "week", "month", "folder")
 # A rise is one that chance brings about in one case of a hundred, over all groups together.
 LEVEL = 0.01
-# Of images that are like no group.
-NO_GROUP = "#7d858c"
-# Of more periods a chart shows the last ones.
-PERIODS_SHOWN = 90
 
-_FILE_COLUMNS = ("name", "path", "file", "image")
+_COLUMNS = Columns(
+    "periods", ("name", "path", "file", "image"), ("date", "day", "lot", "batch", "time")
+)
 _DATE_COLUMNS = ("date", "day", "time")
-_PERIOD_COLUMNS = ("date", "day", "lot", "batch", "time")
-_PANEL = (390, 132)
-_PLOT = (42, 28, 362, 104)  # left, top, right, bottom within a panel
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
@@ -79,7 +68,7 @@ def periods(names: Sequence[str], sources: Sequence[Source | str], by: str | Pat
     if by == "folder":
         return [_folder(name) for name in names]
     if isinstance(by, str) and by in SPANS:
-        return [_changed(_path(source), by) for source in sources]
+        return [_changed(local_path(source), by) for source in sources]
     table = Path(by)
     if not table.is_file():
         raise OptionError(
@@ -131,56 +120,10 @@ def rises(counts: Counts) -> list[Increase]:
     return found
 
 
-def chart_svg(counts: Counts, titles: Mapping[int, str], *, columns: int = 2) -> str:
-    """A chart as the text of an SVG file: bars over the periods for each group, those that rise
-    first, then the largest. Text has the colour of the page that it is put into.
-
-    titles: of groups by id; escaped here. columns: how many groups there are side by side.
-    """
-    risen = {rise.group: rise for rise in rises(counts)}
-    totals = counts.table.sum(axis=0)
-    order = sorted(
-        range(len(counts.groups)),
-        key=lambda column: (counts.groups[column] not in risen, -totals[column], column),
-    )
-    names = {group: titles.get(group, _default_title(group)) for group in counts.groups}
-    above = 0 if len(counts.periods) <= PERIODS_SHOWN else 24
-    width = _PANEL[0] * max(1, min(columns, len(order)))
-    height = above + _PANEL[1] * max(1, -(-len(order) // columns))
-    body = []
-    if above:
-        words = f"The last {PERIODS_SHOWN} of {len(counts.periods):,} periods"
-        body.append(_words(0, 14, words, size=13))
-    if not order:
-        body.append(_words(0, 20, "No images", size=13))
-    for place, column in enumerate(order):
-        left, top = place % columns * _PANEL[0], above + place // columns * _PANEL[1]
-        group = counts.groups[column]
-        body.append(f'<g transform="translate({left} {top})">')
-        body += _panel(counts, column, names[group], risen.get(group))
-        body.append("</g>")
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-            f'width="{width}" height="{height}" role="img" aria-label="Images of each group by '
-            'period" font-family="system-ui, sans-serif" fill="currentColor">',
-            *body,
-            "</svg>\n",
-        ]
-    )
-
-
 def _folder(name: str) -> str:
     first, slash, _ = name.partition("/")
     # A full path, which is a name where short ones are not unique, has no first folder.
     return first if slash and first and "://" not in name else UNKNOWN
-
-
-def _path(source: Source | str) -> Path | None:
-    """The file of an image, None where it is behind a URL or an array."""
-    if isinstance(source, str):
-        return Path(source) if source and "://" not in source else None
-    return None if isinstance(source, RemoteFile | np.ndarray) else source
 
 
 def _changed(path: Path | None, span: str) -> str:
@@ -196,70 +139,19 @@ def _changed(path: Path | None, span: str) -> str:
     return f"{at:%Y-%m}" if span == "month" else f"{at:%Y-%m-%d}"
 
 
-def _of_table(table: Path, names: Sequence[str], sources: Sequence[Source | str]) -> list[str]:
-    """As datasets.read_truth finds labels: by path, by name, by a base name that is unique."""
-    by_path: dict[str, set[str]] = {}
-    by_name: dict[str, set[str]] = {}
-    by_base: dict[str, list[str]] = {}
-    rows = _read_rows(table)
-    for written, period in rows:
-        posix = written.replace("\\", "/")
-        by_path.setdefault(os.path.realpath(table.parent / posix), set()).add(period)
-        by_name.setdefault(posix.removeprefix("./"), set()).add(period)
-        by_base.setdefault(PurePosixPath(posix).name, []).append(period)
-    bases = Counter(PurePosixPath(name).name for name in names)
-    found = []
-    for name, source in zip(names, sources, strict=True):
-        path, base = _path(source), PurePosixPath(name).name
-        said = by_path.get(os.path.realpath(path)) if path is not None else None
-        said = said or by_name.get(name)
-        if said is None and bases[base] == 1 and len(by_base.get(base, ())) == 1:
-            said = set(by_base[base])
-        # Of an image with two different periods none is known.
-        found.append(next(iter(said)) if said and len(said) == 1 else UNKNOWN)
+def _of_table(path: Path, names: Sequence[str], sources: Sequence[Source | str]) -> list[str]:
+    table = read_lookup(path, _COLUMNS)
+    if table.column in _DATE_COLUMNS:
+        days = [(file, _day(value, path, table.column)) for file, value in table.rows]
+        table = replace(table, rows=tuple(days))
+    found = [period or UNKNOWN for period in table.values_of(names, sources)]
     if names and all(period == UNKNOWN for period in found):
         raise InputError(
-            f"None of the {len(names)} images has a period among the {len(rows)} of "
-            f"'{printable(table)}'. Images are matched by path, then by name. "
+            f"None of the {len(names)} images has a period among the {len(table.rows)} of "
+            f"'{printable(path)}'. Images are matched by path, then by name. "
             "Check that it is the table of these images."
         )
     return found
-
-
-def _read_rows(path: Path) -> list[tuple[str, str]]:
-    """The file and the period of each row of a CSV file that has both."""
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"The periods '{printable(path)}' cannot be read: {error}. Save them as CSV in UTF-8."
-        ) from error
-    separator = max(",;\t", key=text.partition("\n")[0].count)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        columns = {name.strip().lower(): name for name in reader.fieldnames or () if name}
-        file = next((name for name in _FILE_COLUMNS if name in columns), None)
-        period = next((name for name in _PERIOD_COLUMNS if name in columns), None)
-        if file is None or period is None:
-            raise InputError(
-                f"The periods '{printable(path)}' must have a column "
-                f"{' or '.join(_FILE_COLUMNS)} and "
-                f"a column {' or '.join(_PERIOD_COLUMNS)}. "
-                f"Got {', '.join(columns) or 'no header'}."
-            )
-        pairs = [
-            ((row[columns[file]] or "").strip(), (row[columns[period]] or "").strip())
-            for row in reader
-        ]
-    except csv.Error as error:
-        raise InputError(
-            f"The periods '{printable(path)}' are not a CSV file: {error}. Save them as CSV "
-            "in UTF-8."
-        ) from error
-    rows = [(name, value) for name, value in pairs if name and value]
-    if period in _DATE_COLUMNS:
-        return [(name, _day(value, path, period)) for name, value in rows]
-    return rows
 
 
 def _day(value: str, path: Path, column: str) -> str:
@@ -279,79 +171,3 @@ def _order(period: str) -> tuple[bool, str, str]:
     """Numbers by their size, so that lot 10 comes after lot 9; what is unknown last."""
     padded = re.sub(r"\d+", lambda digits: digits[0].zfill(20), period)
     return period == UNKNOWN, padded, period
-
-
-def _default_title(group: int) -> str:
-    return f"Group {group}" if group >= 0 else "New kind"
-
-
-def _panel(counts: Counts, column: int, title: str, rise: Increase | None) -> list[str]:
-    """The bars of one group, its title above and periods below."""
-    left, top, right, bottom = _PLOT
-    group = counts.groups[column]
-    colour = Group(group).colour if group >= 0 else NO_GROUP
-    shown_periods = counts.periods[-PERIODS_SHOWN:]
-    values = counts.table[-PERIODS_SHOWN:, column].tolist()
-    most = max(1, *values)
-    step = (right - left) / len(values)
-    wide = min(0.8 * step, 36)
-    parts = [
-        f'<rect x="0" y="5" width="10" height="10" rx="2" fill="{colour}"/>',
-        _words(16, 15, title, size=13, most=26 if rise else 42, weight=600),
-    ]
-    if rise:
-        words = f"▲ {rise.count:,}, expected {rise.expected:,.1f}"
-        parts.append(_words(right, 15, words, anchor="end"))
-    parts += [
-        _words(left - 4, top + 5, f"{most:,}", anchor="end"),
-        f'<path d="M{left} {top}H{right}" stroke="currentColor" stroke-opacity=".2"/>',
-    ]
-    for place, (period, value) in enumerate(zip(shown_periods, values, strict=True)):
-        if not value:
-            continue
-        tall = (bottom - top) * value / most
-        x = left + (place + 0.5) * step - wide / 2
-        edge = ' stroke="currentColor"' if rise and rise.period == period else ""
-        parts.append(
-            f'<rect x="{x:.2f}" y="{bottom - tall:.2f}" width="{wide:.2f}" height="{tall:.2f}" '
-            f'fill="{colour}"{edge}><title>{_safe(period)}: {value:,}</title></rect>'
-        )
-    axis = f'<path d="M{left} {bottom}H{right}" stroke="currentColor" stroke-opacity=".5"/>'
-    return [*parts, axis, *_below(shown_periods, step)]
-
-
-def _below(names: Sequence[str], step: float) -> list[str]:
-    """The names of the periods under their bars, or of many the first and the last one."""
-    left, _, right, bottom = _PLOT
-    y = bottom + 14
-    if len(names) > 4:
-        last = _words(right, y, names[-1], most=22, anchor="end")
-        return [_words(left, y, names[0], most=22), last]
-    return [
-        _words(left + (place + 0.5) * step, y, name, most=44 // len(names), anchor="middle")
-        for place, name in enumerate(names)
-    ]
-
-
-def _words(
-    x: float,
-    y: float,
-    words: str,
-    *,
-    size: int = 11,
-    most: int = 60,
-    anchor: str = "start",
-    weight: int = 400,
-) -> str:
-    """A line of text, of at most so many characters; then all of it is in its tooltip."""
-    clipped = words if len(words) <= most else words[: most - 1].rstrip() + "…"
-    tip = f"<title>{_safe(words)}</title>" if clipped != words else ""
-    return (
-        f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" '
-        f'text-anchor="{anchor}">{tip}{_safe(clipped)}</text>'
-    )
-
-
-def _safe(words: str) -> str:
-    """Text for XML: escaped, and without characters that no XML may hold."""
-    return escape(_NOT_XML.sub("\ufffd", words))

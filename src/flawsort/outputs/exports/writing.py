@@ -16,7 +16,7 @@ from flawsort.core.records import RemoteFile, SetAside
 from flawsort.core.storage import new_file, new_folder, recover
 from flawsort.images.find import printable
 from flawsort.outputs.exports.content import Picture
-from flawsort.runs.folder import Run
+from flawsort.runs.run import Run
 
 Link: TypeAlias = Literal["copy", "link", "hardlink"]
 
