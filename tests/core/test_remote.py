@@ -19,8 +19,9 @@ from flawsort.backbones.embed import _content
 from flawsort.clusters.placement import Placement
 from flawsort.core.records import RemoteFile
 from flawsort.core.remote import is_url
+from flawsort.core.text import printable
 from flawsort.images.decode import is_deep
-from flawsort.images.find import find_images, printable
+from flawsort.images.find import find_images
 from flawsort.images.view import UnreadableImage, decode, measure_window, thumbnail
 from flawsort.runs.tables import images_table
 from helpers.part_batches import assert_same_values

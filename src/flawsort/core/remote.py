@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from flawsort.core.errors import InputError, OptionError
+from flawsort.core.text import first_line
 
 # Two letters at least, so that C:// stays a path.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -37,10 +38,10 @@ def file_system(url: str) -> tuple[Any, str]:
     try:
         system, path = fsspec.core.url_to_fs(url)
     except ImportError as error:  # the driver of this store
-        raise OptionError(f"'{url}' cannot be reached: {_first_line(error)}.") from error
+        raise OptionError(f"'{url}' cannot be reached: {first_line(error)}.") from error
     except Exception as error:
         raise OptionError(
-            f"'{url}' cannot be reached: {_first_line(error)}. Check the URL, and the store's "
+            f"'{url}' cannot be reached: {first_line(error)}. Check the URL, and the store's "
             "credentials in the environment."
         ) from error
     return system, path
@@ -94,9 +95,9 @@ def as_os_error() -> Iterator[None]:
         for kind, code in known:
             if isinstance(error, kind):
                 raise kind(code, os.strerror(code)) from error
-        raise OSError(errno.EIO, _first_line(error)) from error
+        raise OSError(errno.EIO, first_line(error)) from error
     except Exception as error:
-        raise OSError(errno.EIO, _first_line(error)) from error
+        raise OSError(errno.EIO, first_line(error)) from error
 
 
 @contextmanager
@@ -106,11 +107,6 @@ def _said_plainly(url: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise InputError(
-            f"'{url}' cannot be listed: {_first_line(error)}. Check the URL, the network, and the "
+            f"'{url}' cannot be listed: {first_line(error)}. Check the URL, the network, and the "
             "store's credentials in the environment."
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300].rstrip(".")

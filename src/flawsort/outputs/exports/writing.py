@@ -14,7 +14,7 @@ from flawsort._version import __version__
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import RemoteFile, SetAside
 from flawsort.core.storage import new_file, new_folder, recover
-from flawsort.images.find import printable
+from flawsort.core.text import printable
 from flawsort.outputs.exports.content import Picture
 from flawsort.runs.run import Run
 

@@ -24,8 +24,8 @@ from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints, Progress
 from flawsort.core.storage import write_whole
 from flawsort.core.store import FORMAT
-from flawsort.core.text import pluralise
-from flawsort.images.find import digest_of, printable
+from flawsort.core.text import pluralise, printable
+from flawsort.images.find import digest_of
 from flawsort.images.inputs import with_window
 from flawsort.images.view import View, thumbnail
 from flawsort.research.paper.protocol import Task, subset_rows
