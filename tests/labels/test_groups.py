@@ -20,7 +20,7 @@ from flawsort.labels.groups import (
     region_groups,
 )
 from flawsort.runs import convert as storing
-from flawsort.runs.folder import Run
+from flawsort.runs.run import Run
 from helpers.bags import flawed_patches
 from helpers.report_runs import make_run
 
@@ -188,7 +188,11 @@ def test_what_a_person_said_stands_before_the_regions() -> None:
 
 def test_a_run_without_regions() -> None:
     run = make_run()
-    bare = dataclasses.replace(run, regions={name: [] for name in run.regions})
+    bare = dataclasses.replace(
+        run,
+        regions={name: [] for name in run.regions},
+        region_embeddings=run.region_embeddings[:0],
+    )
     begun = first_labelling(bare)
     assert region_groups(bare, begun).tolist() == []
     assert kinds(bare, begun) == [(label,) for label in begun.labels.tolist()]

@@ -101,7 +101,11 @@ def ray_workers(
         backbone=_absolute(str(backbone)),
         weights=None if weights is None else os.path.abspath(weights),
         image_size=image_size,
-        view=view if view.mask is None else dataclasses.replace(view, mask=view.mask.absolute()),
+        view=(
+            dataclasses.replace(view, mask=view.mask.absolute())
+            if isinstance(view.mask, Path)
+            else view
+        ),
         setting=dict(setting),
         arithmetic=arithmetic,
         cpus=cpus_per_worker,
