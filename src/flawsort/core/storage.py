@@ -66,19 +66,23 @@ def write_whole(place: str | Path, content: Content, *, parents: bool = False) -
 def new_file(place: Path, *, parents: bool = False) -> Iterator[Path]:
     """A path to write to, which becomes the file at `place` at the end. A link stays a link; a pipe
     or a device is written to as it is."""
-    if place.exists() and not place.is_file():
+    replacing = place.exists()
+    if replacing and not place.is_file():
         yield place
         return
-    place = place.resolve()
+    if place.is_symlink():
+        place = place.resolve()
     if parents:
         place.parent.mkdir(parents=True, exist_ok=True)
     if place.parent not in _cleared:  # once: it may hold many files, and get many more
         clear_left_overs(place.parent)
         _cleared.add(place.parent)
-    with temporary(place) as partial:
+    if replacing:
         _check_writable(place)
+    with temporary(place) as partial:
         yield partial
-        _keep_mode(place, partial)
+        if replacing:
+            _keep_mode(place, partial)
         _move(partial, place)
 
 
@@ -140,7 +144,6 @@ def replace_together(folder: Path, contents: Mapping[str, Content]) -> None:
     The last one decides: it holds the SHA-256 of the others. Where this is killed before that one
     is in place, `read_known` finds the others as they were, and `settle` puts them back.
     """
-    folder = folder.resolve()
     *others, last = contents
     kept: dict[str, Path] = {}
     with ExitStack() as stack:
@@ -167,7 +170,6 @@ def replace_together(folder: Path, contents: Mapping[str, Content]) -> None:
 def settle(folder: Path, hashes: Mapping[str, str]) -> None:
     """Put back what was killed within `replace_together`, and clear what it left. hashes: of the
     files of the folder."""
-    folder = folder.resolve()
     for path, name in left_over(folder, "kept"):
         known = hashes.get(name)
         if known is not None and _holds(path, known) and not _holds(folder / name, known):

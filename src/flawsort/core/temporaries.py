@@ -31,7 +31,8 @@ _LONGEST = 180
 _NAME = re.compile(r"\.(.+)\.(partial|old|kept)-([0-9a-f]{6})-(\d+)-\d+", re.DOTALL)
 
 _numbers = itertools.count()
-_in_use: set[Path] = set()
+# Names and not paths: a folder may be reached by several, and no two temporary names are alike.
+_in_use: set[str] = set()
 
 
 @contextmanager
@@ -49,11 +50,11 @@ def temporary(place: Path) -> Iterator[Path]:
 @contextmanager
 def claimed(path: Path) -> Iterator[Path]:
     """While a path is in use, no thread of this process takes it for left over."""
-    _in_use.add(path)
+    _in_use.add(path.name)
     try:
         yield path
     finally:
-        _in_use.discard(path)
+        _in_use.discard(path.name)
 
 
 def beside(place: Path, kind: Kind) -> Path:
@@ -104,7 +105,7 @@ def _listed(folder: Path, kind: Kind) -> list[tuple[Path, re.Match[str]]]:
 
 def _abandoned(path: Path, name: re.Match[str]) -> bool:
     """Whether nobody will go on with it: its process has ended, or nobody did for a day."""
-    if path in _in_use:
+    if path.name in _in_use:
         return False
     machine, process = name[3], int(name[4])
     if machine == _machine() and (process == os.getpid() or not _alive(process)):
