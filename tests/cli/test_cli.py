@@ -23,6 +23,8 @@ from flawsort.backbones import NETWORKS, catalogue
 from flawsort.cli import KEPT, LEFT, app, console
 from flawsort.cli import sample_images as demo
 from flawsort.cli.actions import show_backbones, show_clusters
+from flawsort.core.text import either
+from flawsort.embeddings.pooling import POOLINGS
 from flawsort.images.view import thumbnail
 from flawsort.runs.assigned import open_kept
 from flawsort.scores.engines import CpuEngine
@@ -37,6 +39,8 @@ from helpers.plates import (
     start,
     write_plates,
 )
+
+POOLING_NAMES = either(f"'{name}'" for name in POOLINGS)
 
 SMALL = ("--image-size", "64", "-q")
 IMAGE = {
@@ -150,7 +154,7 @@ class TestErrors:
             ("paper --list --deep-epochs x", "--deep-epochs must be a whole number. Got 'x'."),
             ("cluster parts -o new --weights x", "weights must be 'auto' or 'uniform'. Got 'x'."),
             ("cluster parts -n good -o new --weights uniform", "so normal images have no use"),
-            ("cluster parts -o new --pooling x", "pooling must be 'residual' or 'average'."),
+            ("cluster parts -o new --pooling x", f"pooling must be {POOLING_NAMES}."),
             ("cluster parts -o new --peers x", "--peers must be all or a whole number. Got 'x'."),
             ("cluster parts -o new --peers 1", "--peers must be 'all' or at least 2. Got 1."),
             ("cluster parts -o new --temperature inf", "greater than 0 and finite. Got inf."),
@@ -695,8 +699,6 @@ class TestTheRest:
         assert cli("--help") == answer
 
     def test_help_names_every_pooling(self, cli: Cli) -> None:
-        from flawsort.embeddings.pooling import POOLINGS
-
         text = " ".join(cli("cluster", "--help").out.split())
         for name, one in POOLINGS.items():
             assert f"{name} ({one.summary})" in text

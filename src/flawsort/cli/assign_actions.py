@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +13,7 @@ from flawsort._version import __version__
 from flawsort.cli import console
 from flawsort.core.errors import OptionError
 from flawsort.core.records import ImageSet, Ints, Progress
+from flawsort.core.storage import try_writing, write_whole
 from flawsort.core.tables import Table, as_rows
 from flawsort.core.text import pluralise
 from flawsort.embeddings.weights import image_scores
@@ -208,21 +207,11 @@ def check_table_path(path: Path | None) -> None:
     if path.is_dir():
         raise OptionError(f"The table '{path}' is a folder. Name a file.")
     try:
-        _try_to_write(path)
+        try_writing(path)
     except OSError as error:
         raise OptionError(
             f"Cannot write '{path}': {error.strerror or error}. Choose another place with -o."
         ) from error
-
-
-def _try_to_write(path: Path) -> None:
-    """Leaves what is there as it is, and nothing where nothing was."""
-    if os.path.lexists(path):
-        if path.exists() and not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return
-    path.open("xb").close()
-    path.unlink()
 
 
 def write_table(table: Table, path: Path) -> None:
@@ -230,6 +219,6 @@ def write_table(table: Table, path: Path) -> None:
     as_csv = path.suffix == ".csv"
     content = NEW_IMAGES.csv(table).encode() if as_csv else NEW_IMAGES.parquet(table)
     try:
-        path.write_bytes(content)
+        write_whole(path, content)
     except OSError as error:
         raise OptionError(f"Cannot write '{path}': {error.strerror or error}.") from error

@@ -1,6 +1,6 @@
 """Batches described by many machines: actors of Ray Data that hold a backbone.
 
-A worker writes what a batch came to as a parquet file and returns only that file's name. So a
+A worker writes what a batch came to as a file and returns only that file's name. So a
 worker that is lost costs the batches it was at, an interrupted run goes on where it stopped, and
 this process never holds more than it reads.
 """

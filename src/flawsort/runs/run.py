@@ -17,10 +17,9 @@ from flawsort.core.errors import RunError
 from flawsort.core.records import Bools, Floats, ImageSet, Ints, RemoteFile, SetAside
 from flawsort.core.remote import is_url
 from flawsort.core.tables import Table
-from flawsort.core.text import pluralise
+from flawsort.core.text import pluralise, printable
 from flawsort.embeddings.heat import HeatScale, image_heat
 from flawsort.embeddings.regions import Outlines, mask_cells
-from flawsort.images.find import printable
 from flawsort.images.view import UnreadableImage, View
 from flawsort.runs.stored import (
     ArrayPart,
