@@ -69,7 +69,6 @@ def test_only_the_command_line_imports_research() -> None:
     assert importers == {"research", "cli"}
 
 
-@pytest.mark.xfail(strict=True, reason="the seams are not done yet")
 def test_no_two_modules_need_each_other() -> None:
     TopologicalSorter({module: imports_of(path) for module, path in MODULES.items()}).prepare()
 

@@ -24,7 +24,7 @@ from flawsort.images.view import UnreadableImage, thumbnail
 from flawsort.labels.carry_over import Earlier
 from flawsort.outputs.report import render_report
 from flawsort.research.truth import read_truth
-from flawsort.runs.convert import make_run, rebuild, run_images
+from flawsort.runs.convert import fitted_of, make_run, run_images
 from flawsort.runs.folder import (
     REPORT,
     Run,
@@ -62,9 +62,9 @@ def cluster_images(
     normals = find_images(normal, glob=glob) if normal else None
     labels = None if truth is None else read_truth(truth, images)
     found = time.perf_counter()
-    model.fit(images, normal=normals, said=None if earlier is None else earlier.said)
+    model.fit(images, normal=normals, known_groups=None if earlier is None else earlier.said)
     fitted = time.perf_counter()
-    run = make_run(model)
+    run = make_run(model.fitted_)
     if earlier is not None:
         run.manifest["warnings"].append(earlier.note(model.images_))
     evaluation = None
@@ -253,20 +253,20 @@ def _write_heatmaps(run: Run, folder: Path, output: Path) -> None:
 
     from PIL import Image
 
-    model = rebuild(run, folder)
-    size = (256, 256) if model.backbone_ is None else model.backbone_.input_size
+    fitted = fitted_of(run, folder)
+    size = fitted.input_size
     scores = run.scores if run.valid is None else np.where(run.valid, run.scores, np.nan)
     taken: set[Path] = set()
     for row, (name, source) in enumerate(
         zip(run.table["name"], run_images(run).sources, strict=True)
     ):
         try:
-            picture = thumbnail(source, model.view_, size, HEATMAP_SIDE)
+            picture = thumbnail(source, fitted.view, size, HEATMAP_SIDE)
         except (UnreadableImage, OSError):
             picture = Image.new("RGB", size[::-1], (128, 128, 128))
             if run.thumbnails[row]:  # of a large run few have one
                 picture = Image.open(BytesIO(run.thumbnails[row])).convert("RGB")
-        drawn = overlay(picture, scores[row], model.grid_, model.heat_)
+        drawn = overlay(picture, scores[row], fitted.grid, fitted.heat)
         target = output / f"{_safe(name)}.png"
         if target in taken:
             target = target.with_name(f"{row}-{target.name}")

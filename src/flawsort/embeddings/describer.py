@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
 from flawsort.embeddings.extent import ExtentAxes, extents
-from flawsort.embeddings.heat import HeatScale, calibrate
+from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import Method
 from flawsort.embeddings.pooling import (
     ORDINARY_IMAGES,
@@ -28,9 +28,8 @@ from flawsort.embeddings.regions import (
     region_weights,
 )
 from flawsort.embeddings.weights import score_spread, soft_weights, uniform_weights
-from flawsort.scores.engines import Engine
 from flawsort.scores.nearest import search_flop
-from flawsort.scores.reference import Comparison, NormalReference, PeerReference, compare_with_peers
+from flawsort.scores.reference import Comparison, NormalReference, PeerReference
 
 Reference: TypeAlias = NormalReference | PeerReference
 
@@ -162,47 +161,6 @@ class Describer:
         flop = n_images * n_peers * search_flop(n_patches, n_patches, dim)
         reference.engine = reference.engine.for_work(flop)
         return replace(self, reference=reference)
-
-
-def fit_describer(
-    bags: Bags,
-    normals: Bags | None,
-    method: Method,
-    *,
-    engine: Engine | None = None,
-    random_state: int = 0,
-    progress: Progress | None = None,
-) -> tuple[Describer, Described, str]:
-    """Describe a set by itself, from its normals if there are any; the words say how.
-
-    engine: where patches are compared; None for the CPU in float32.
-    """
-    if method.weights == "uniform":
-        alike = every_patch_alike(method)
-        return alike, alike.describe(bags), EVERY_PATCH_ALIKE
-    reference: Reference
-    normal_scores = None
-    if normals is not None:
-        reference = NormalReference.from_bags(
-            normals, exact=method.exact, engine=engine, random_state=random_state
-        )
-        comparison = reference.compare(bags, progress=progress)
-        normal_scores = reference.scores_of_normals(normals)
-    else:
-        comparison, reference = compare_with_peers(
-            bags,
-            n_peers=method.n_peers,
-            nearest_share=method.nearest_share,
-            engine=engine,
-            random_state=random_state,
-            progress=progress,
-        )
-    order = np.random.default_rng(random_state).permutation(len(bags))
-    heat = calibrate(comparison.scores, bags.valid, normal_scores)
-    bare = fit_state(method, reference, bags, comparison, order, heat=heat, progress=progress)
-    features = bare.pool(bags, comparison, progress=progress)
-    fitted = bare.with_axes(features)
-    return fitted, fitted.join(features), comparison.how
 
 
 def fit_state(

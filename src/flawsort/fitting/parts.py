@@ -59,10 +59,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Batch:
-    """Images to describe together. own: which of the peers each is itself, or -1."""
+    """Images to describe together. self_rows: which of the peers each is itself, or -1; None where
+    all are new to the reference, as those of `assign`."""
 
     images: ImageSet
-    own: NDArray[np.int64]
+    self_rows: NDArray[np.int64] | None = None
 
 
 class PartFiles:
@@ -77,7 +78,8 @@ class PartFiles:
     def name(self, batch: Batch) -> str:
         """The name that a batch has here, whether or not it is there. Files that were renamed
         since are still the same batch."""
-        of = json.dumps([batch.images.digests, batch.own.tolist()])
+        rows = None if batch.self_rows is None else batch.self_rows.tolist()
+        of = json.dumps([batch.images.digests, rows])
         return hashlib.sha256(of.encode()).hexdigest()[:32] + _SUFFIX
 
     def present(self) -> set[str]:
@@ -188,8 +190,10 @@ def run_setting(
         "heat": asdict(describer.heat),
         "reference": [kind, exact, content.hexdigest()],
         "engine": engine,
-        # With the same normals two sets have parts alike: apart, neither clears the other's.
+        # With the same normals two sets, or a fit and an assign, have parts alike: in folders of
+        # their own neither clears those of the other.
         "images": hashlib.sha256(images.encode()).hexdigest(),
+        "new": all(batch.self_rows is None for batch in batches),
     }
 
 

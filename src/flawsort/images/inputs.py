@@ -108,9 +108,9 @@ def content_rows(images: ImageSet, distinct: ImageSet) -> NDArray[np.int64]:
     return np.array([row[digest] for digest in images.digests], np.int64)
 
 
-def said_of(images: ImageSet, said: Mapping[str, int]) -> NDArray[np.int64]:
-    """(n_images,): what was said of each, by its SHA-256; -1 where nothing was."""
-    return np.array([said.get(digest, -1) for digest in images.digests], np.int64)
+def groups_of(images: ImageSet, known_groups: Mapping[str, int]) -> NDArray[np.int64]:
+    """(n_images,): the group that each was put in, by its SHA-256; -1 for none."""
+    return np.array([known_groups.get(digest, -1) for digest in images.digests], np.int64)
 
 
 def used_images(images: ImageSet, embedded: ImageSet) -> ImageSet:

@@ -19,9 +19,9 @@ from flawsort.clusters.assign import Assignment, Groups
 from flawsort.clusters.kinds import Regions
 from flawsort.embeddings.describer import Described
 from flawsort.embeddings.regions import Outlines
-from flawsort.fitting import assign_new as newcomers
-from flawsort.fitting import memory
-from flawsort.fitting import source as intake_module
+from flawsort.fitting import assign as assign_module
+from flawsort.fitting import source as source_module
+from flawsort.fitting.memory import Sizes
 from flawsort.images.find import array_images, find_images
 from flawsort.scores.engines import cpu
 from helpers.plates import SIDE, plate, plate_arrays, settings, write_plates
@@ -35,14 +35,14 @@ BATCH = 4
 def batched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Small batches; gives their sizes as they are embedded."""
     sizes: list[int] = []
-    real = intake_module.embed_batch
+    real = source_module.embed_batch
 
     def watched(images: Any, *others: Any) -> Any:
         sizes.append(len(images))
         return real(images, *others)
 
-    monkeypatch.setattr(newcomers, "BATCH_IMAGES", BATCH)
-    monkeypatch.setattr(intake_module, "embed_batch", watched)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", Sizes(batch_images=BATCH))
+    monkeypatch.setattr(source_module, "embed_batch", watched)
     return sizes
 
 
@@ -84,7 +84,7 @@ def at_once(model: AnomalyClusterer, folder: Path) -> tuple[Embedded, Assignment
     kinds = [[label] for label in found.labels.tolist()]
     like = groups.assign(described.region_embeddings).labels.tolist()
     for image, label in zip(described.outlines.images.tolist(), like, strict=True):
-        if label not in (-1, *kinds[image], *model._plain_groups()):
+        if label not in (-1, *kinds[image], *model.fitted_.plain_groups):
             kinds[image].append(label)
     found = dataclasses.replace(found, kinds=tuple(map(tuple, kinds)))
     scores, valid = described.scores, embedded.bags.valid
@@ -118,7 +118,7 @@ def test_many_images_do_not_push_others_out_of_the_users_cache(
     model = model_of(plates, "normals")
     monkeypatch.setenv("FLAWSORT_CACHE", str(tmp_path / "cache"))
     model.cache = "auto"
-    monkeypatch.setattr(memory, "IN_MEMORY", 1)
+    model.sizes = Sizes(batch_images=BATCH, in_memory=1)
     model.assign(new)
     assert not list((tmp_path / "cache").rglob("*.bag*"))
     model.cache = tmp_path / "named"
@@ -136,7 +136,7 @@ def test_an_image_that_comes_again_has_the_regions_of_the_run() -> None:
     fitted = Regions(outlines([2, 2, 7, 9]), blank, in_run, in_run, np.ones(4))
     # The second of the batch is the third of the run, the fourth its eighth, the sixth its first.
     again = {1: 2, 3: 7, 5: 0}
-    images, labels = newcomers._regions_of(described, np.arange(5), again, fitted)
+    images, labels = assign_module._regions_of(described, np.arange(5), again, fitted)
     assert list(zip(images.tolist(), labels.tolist(), strict=True)) == [
         (0, 0), (0, 1), (4, 4), (1, 5), (1, 6), (3, 7),
     ]  # fmt: skip
@@ -221,7 +221,7 @@ def test_files_of_no_use_are_told_in_their_order(
 def test_a_batch_without_any_use(
     fitted: AnomalyClusterer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newcomers, "BATCH_IMAGES", 1)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", Sizes(batch_images=1))
     write_plates(tmp_path / "new", ("dent", "streak"))
     (tmp_path / "new" / "text.png").write_text("no image")
     shutil.copy(tmp_path / "new" / "text.png", tmp_path / "new" / "again.png")
@@ -235,7 +235,7 @@ def test_a_batch_without_any_use(
 def test_nothing_of_use(
     fitted: AnomalyClusterer, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newcomers, "BATCH_IMAGES", size)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", Sizes(batch_images=size))
     whole = Path(__file__).read_bytes()
     for name in ("b", "c", "a"):
         (tmp_path / f"{name}.png").write_bytes(name.encode() + whole)
@@ -294,9 +294,9 @@ def test_many_scores_are_kept_in_half_precision(
     model = model_of(plates, way)
     images, found, scores = model.assign(new)
     bag = 2 * 64 * model.n_dims_
-    monkeypatch.setattr(memory, "IN_MEMORY", 14 * bag)
+    model.sizes = Sizes(batch_images=BATCH, in_memory=14 * bag)
     assert model.assign(new)[2].dtype == np.float32
-    monkeypatch.setattr(memory, "IN_MEMORY", 14 * bag - 1)
+    model.sizes = Sizes(batch_images=BATCH, in_memory=14 * bag - 1)
     again, halved, halves = model.assign(new)
     assert (again, halves.dtype) == (images, np.float16)
     np.testing.assert_array_equal(halved.novelty, found.novelty)
@@ -355,9 +355,9 @@ class TestCache:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
         pruned: list[int] = []
-        monkeypatch.setattr(newcomers, "BATCHES_BETWEEN_PRUNING", 3)
         monkeypatch.setattr(BagCache, "prune", lambda _: pruned.append(len(batched)))
         model = AnomalyClusterer.load(saved)
+        model.sizes = Sizes(batch_images=BATCH, batches_between_pruning=3)
         model.cache = tmp_path
         model.assign(new)
         assert pruned == [3, 4]
