@@ -28,8 +28,8 @@ from flawsort.fitting.fitted import BackboneChoice, Fitted
 from flawsort.fitting.memory import USUAL_SIZES, Sizes, parse_size
 from flawsort.fitting.runner import LocalRunner, Runner
 from flawsort.fitting.source import FileSource, HeldSource, Source, held_sources, streams
-from flawsort.images.inputs import Images, check_found, gather
-from flawsort.images.view import View, measure_window
+from flawsort.images.inputs import Images, check_found, gather, with_window
+from flawsort.images.view import View
 from flawsort.outputs.report import render_report
 from flawsort.runs.convert import fitted_of, make_run
 from flawsort.runs.folder import REPORT, Run, open_run, prepare_output, save_run
@@ -369,11 +369,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Measure the window of deep images, if any, and open the backbone."""
         check_found(images)
         check_count(len(images), self.n_clusters, images)
-        view = self.view or View()
-        if view.window is None:
-            with clock("find"):
-                sources = images.sources + (normals.sources if normals else ())
-                view = replace(view, window=measure_window(sources, view.max_pixels))
+        with clock("find"):
+            view = with_window(self.view or View(), images, normals)
         return FileSource(images, self._open_backbone(), view, self.cache, self.progress)
 
     def _runner(self, source: Source, *, many: bool) -> Runner:

@@ -694,6 +694,13 @@ class TestTheRest:
         assert "\n  cluster " in answer.out
         assert cli("--help") == answer
 
+    def test_help_names_every_pooling(self, cli: Cli) -> None:
+        from flawsort.embeddings.pooling import POOLINGS
+
+        text = " ".join(cli("cluster", "--help").out.split())
+        for name, one in POOLINGS.items():
+            assert f"{name} ({one.summary})" in text
+
     def test_help_names_every_format(self, cli: Cli) -> None:
         from flawsort.outputs.exports import FORMATS
 

@@ -143,7 +143,7 @@ def cluster(
         typer.Option(metavar="HOW", help="auto, or uniform: every patch counts the same."),
     ] = None,
     pooling: Annotated[
-        str | None, typer.Option(metavar="HOW", help="residual, or average as in the paper.")
+        str | None, typer.Option(metavar="HOW", help="What is pooled: {poolings}.")
     ] = None,
     temperature: Annotated[
         float | None,
@@ -299,12 +299,15 @@ def _number_or(text: str, word: str, option: str) -> Any:
 
 
 def _with_choices(method: Method, choices: dict[str, Any]) -> Method:
-    """A preset with what was said on the command line in its place."""
+    """A preset with the choices made on the command line in its place."""
+    from flawsort.embeddings.method import poolings_of_any_weights
+
     said = {name: value for name, value in choices.items() if value is not None}
     if "absolute_temperature" in said and "temperature" not in said:
         said["temperature"] = None
-    if said.get("weights") == "uniform" and "pooling" not in said:
-        said["pooling"] = "average"
+    able = poolings_of_any_weights()
+    if said.get("weights") == "uniform" and "pooling" not in said and method.pooling not in able:
+        said["pooling"] = able[0]
     return replace(method, **said)
 
 

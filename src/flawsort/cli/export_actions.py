@@ -8,7 +8,7 @@ from typing import Any
 from flawsort.cli import console
 from flawsort.core.text import pluralise
 from flawsort.images.find import printable
-from flawsort.outputs.exports import SUFFIXES, write_export
+from flawsort.outputs.exports import FORMATS, write_export
 from flawsort.runs.folder import open_run
 
 SHOWN_NOTES = 8
@@ -40,7 +40,7 @@ def show_export(result: dict[str, Any]) -> None:
     console.say(
         f"{images} in {groups} of {result['run']}, {result['confirmed']:,} confirmed by a person."
     )
-    if result["format"] in SUFFIXES:
+    if FORMATS[result["format"]].suffix:
         console.say(f"{result['format']}: {result['output']}")
     else:
         files = pluralise(len(result["files"]), "file")

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from flawsort.core.errors import FlawsortError, OptionError
+from flawsort.core.text import either
 
 _T = TypeVar("_T")
 # What errors call a parameter, where the option has another name.
@@ -86,15 +87,28 @@ class PlainCommand(TyperCommand):
         return [re.sub(once, r"...\1", piece).strip("{}") for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, then options. Newer parsers say `IMAGES... <list[str]>` of an argument."""
+        """Arguments, then options, with names from registries filled in. Newer parsers say
+        `IMAGES... <list[str]>` of an argument."""
         for title, kind in (("Arguments", "argument"), ("Options", "option")):
             there = [one for one in self.get_params(ctx) if one.param_type_name == kind]
             records = [record for one in there if (record := one.get_help_record(ctx))]
             if kind == "argument":
                 records = [(name.partition(" <")[0], text) for name, text in records]
+            records = [(name, _filled(text)) for name, text in records]
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _filled(text: str) -> str:
+    """Help with the names of a registry. It is loaded only for the help that shows it, since
+    that takes longer than all else of `--help`."""
+    if "{poolings}" in text:
+        from flawsort.embeddings.pooling import POOLINGS
+
+        listed = either(f"{name} ({one.summary})" for name, one in POOLINGS.items())
+        return text.replace("{poolings}", listed)
+    return text
 
 
 def whole_number(option: str) -> Callable[[str], int]:

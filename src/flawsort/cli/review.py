@@ -9,6 +9,7 @@ import typer
 
 from flawsort.cli import console
 from flawsort.cli.options import Json, RunFolder, whole_number
+from flawsort.outputs.exports import FORMATS
 
 
 def review(
@@ -52,8 +53,7 @@ def export(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="csv, parquet, folders, coco, cvat, label-studio, fiftyone, imagefolder, book "
-            "or book-pdf.",
+            help="What to write; the formats are listed above.",
         ),
     ],
     output: Annotated[
@@ -79,3 +79,12 @@ def export(
         console.print_json(result)
     else:
         show_export(result)
+
+
+# A line each, and no name broken in two: people copy them from here.
+export.__doc__ = "\n".join(
+    [
+        f"{export.__doc__}\n\n\b\nFormats:",
+        *(f"  {one.name:15}{one.words}" for one in FORMATS.values()),
+    ]
+)

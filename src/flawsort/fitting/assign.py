@@ -37,7 +37,7 @@ def assign_set(
     of it is unusual.
     """
     images, contents = source.images, source.contents
-    describer = fitted.describer.for_many(len(contents))
+    describer = fitted.describer.for_many(len(contents), fitted.bag_shape[0])
     groups = Groups.of(fitted.embeddings, fitted.labels)
     row_of = {digest: row for row, digest in enumerate(fitted.images.digests)}
     kept = _Scores(images)

@@ -26,7 +26,6 @@ from flawsort.embeddings.describer import (
     Described,
     Describer,
     Features,
-    Reference,
     every_patch_alike,
     fit_state,
 )
@@ -46,8 +45,8 @@ from flawsort.scores.reference import (
     Comparison,
     NormalReference,
     PeerReference,
+    Reference,
     compare_with_peers,
-    pair_flop,
     usual_peers,
 )
 
@@ -199,7 +198,7 @@ def known_good(
         reference = NormalReference.from_bags(
             held.bags, exact=options.method.exact, engine=options.engine, random_state=seed
         )
-        reference.choose_search(n_images * held.bags.n_patches)
+        reference = reference.for_many(n_images, held.bags.n_patches)
     with clock("calibrate"):
         scores = reference.scores_of_normals(held.bags)
     notes: tuple[str, ...] = ()
@@ -285,8 +284,8 @@ def _compare(
     """The sample compared, what with, and the peers by digest. n_images: of the set."""
     bags, method, progress = sample.bags, options.method, options.progress
     if known is not None:
-        known.reference.choose_search(n_images * bags.n_patches)
-        return known.reference.compare(bags, progress=progress), known.reference, {}
+        normals = known.reference.for_many(n_images, bags.n_patches)
+        return normals.compare(bags, progress=progress), normals, {}
     if whole:
         # A product of two bags serves both of them here, which is half the work.
         comparison, peers = compare_with_peers(
@@ -299,10 +298,9 @@ def _compare(
         )
         return comparison, peers, {}
     count = min(_n_peers(method, n_images), len(bags))
-    # One arithmetic for the whole set, however small its last batch.
-    engine = options.engine.for_work(n_images * count * pair_flop(bags))
     patches = bags.patches[:count].copy()  # the rest of the sample is let go
-    reference = PeerReference(patches, method.nearest_share, engine=engine)
+    sampled = PeerReference(patches, method.nearest_share, engine=options.engine)
+    reference = sampled.for_many(n_images, bags.n_patches)
     peer_of = {digest: row for row, digest in enumerate(sample.images.digests[:count])}
     own = rows_of(sample.images.digests, peer_of)
     return reference.compare(bags, own=own, progress=progress), reference, peer_of
@@ -368,7 +366,7 @@ def _joined(images: ImageSet, parts: list[Part], begun: _Begun) -> DescribedSet:
     describer = begun.describer.with_axes(together)
     how = begun.how
     reference = describer.reference
-    if isinstance(reference, PeerReference) and set(usable.digests) <= begun.peer_of.keys():
+    if reference is not None and set(usable.digests) <= begun.peer_of.keys():
         how = f"compared with each other ({reference.engine.name})"
     return DescribedSet(describer, describer.join(together), valid, begun.grid, usable, how)
 

@@ -20,7 +20,6 @@ from flawsort.embeddings.describer import Describer
 from flawsort.embeddings.extent import N_EXTENTS
 from flawsort.embeddings.heat import HeatScale, image_heat
 from flawsort.images.view import View
-from flawsort.scores.reference import NormalReference
 
 # The input of a backbone that is not known, for pictures: the model was fitted on Bags.
 UNKNOWN_INPUT = (256, 256)
@@ -117,7 +116,8 @@ class Fitted:
     def image_heat(self) -> Floats | None:
         """(n,), how hot each image is; None without known-good images, since only they say what is
         normal: among peers a faint flaw may look it."""
-        if not isinstance(self.describer.reference, NormalReference):
+        reference = self.describer.reference
+        if reference is None or not reference.knows_normal:
             return None
         return image_heat(self.scores, self.heat, self.valid)
 
