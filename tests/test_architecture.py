@@ -49,7 +49,6 @@ def test_the_house_has_these_rooms_and_nothing_else() -> None:
     }
 
 
-@pytest.mark.xfail(strict=True, reason="the seams are not done yet")
 def test_a_module_imports_its_own_room_and_rooms_above_it() -> None:
     against = [
         (module, other)

@@ -65,7 +65,7 @@ class SetAside:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImageSet:
     """Images to work on, in the order in which results are shown.
 
@@ -90,6 +90,11 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __repr__(self) -> str:
+        first = f": '{self.names[0]}'" if self.names else ""
+        last = f" to '{self.names[-1]}'" if len(self) > 1 else ""
+        return f"ImageSet({len(self)} images{first}{last}; {len(self.set_aside)} set aside)"
+
     def take(self, rows: Sequence[int] | Ints) -> ImageSet:
         """The images at `rows`, in that order; what was set aside stays listed."""
         return ImageSet(
@@ -113,7 +118,7 @@ class ImageSet:
         return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bags:
     """The patch embeddings of a set of images (the paper's Z_i), in the order of the set.
 
@@ -146,6 +151,13 @@ class Bags:
 
     def __len__(self) -> int:
         return int(self.patches.shape[0])
+
+    def __repr__(self) -> str:
+        rows, columns = self.grid
+        return (
+            f"Bags({len(self)} images, {rows} x {columns} patches of {self.dim} dimensions, "
+            f"{self.patches.dtype})"
+        )
 
     @property
     def n_patches(self) -> int:

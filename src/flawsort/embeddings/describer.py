@@ -53,7 +53,7 @@ class Described:
     region_embeddings: NDArray[np.float32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Describer:
     """All that it takes to describe new bags as those of a fitted set were.
 
@@ -70,6 +70,10 @@ class Describer:
     heat: HeatScale
     whitening: NDArray[np.float32] | None = None
     axes: ExtentAxes | None = None
+
+    def __repr__(self) -> str:
+        reference = "none" if self.reference is None else self.reference.kind
+        return f"Describer({self.method}; reference: {reference})"
 
     @property
     def pooling(self) -> Pooling:
