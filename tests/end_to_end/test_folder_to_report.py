@@ -31,6 +31,7 @@ from flawsort import AnomalyClusterer
 from flawsort.fitting.memory import Sizes
 AnomalyClusterer.sizes = Sizes(in_memory=0, batch_images=16)
 """
+SMALL_BATCHES = STREAMING.replace("in_memory=0, ", "")
 needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
 
 
@@ -173,6 +174,26 @@ def test_kill_while_sorting_batches(
     assert not list(Path("cache/parts").iterdir())
     assert cli(*uncached(job), "-o", "again").code == 0
     assert results("again") == results("run")
+
+
+@needs_kill
+@pytest.mark.parametrize("many", [False, True])
+def test_kill_while_assigning(
+    job: list[str | Path], cli: Cli, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    assert cli(*job).code == 0
+    write_plates(Path("new"), ("streak", "dent", "good") * 14)
+    assign: list[str | Path] = ["assign", "new", "--run", "run", "--cache", "fresh", "-o"]
+    sizes = Sizes(in_memory=0 if many else 2**30, batch_images=16)
+    kill_in("sorting", [*assign, "cut.csv"], STREAMING if many else SMALL_BATCHES)
+    assert not Path("cut.csv").exists()
+    assert len(list(Path("fresh/parts").glob("*/*.parquet"))) == (1 if many else 0)
+    assert len(list(Path("fresh").glob("*/*.bag"))) == 16
+    monkeypatch.setattr(flawsort.AnomalyClusterer, "sizes", sizes)
+    assert cli(*assign, "cut.csv").code == 0
+    assert not list(Path("fresh").glob("parts/*"))
+    assert cli("assign", "new", "--run", "run", "--no-cache", "-o", "whole.csv").code == 0
+    assert Path("cut.csv").read_bytes() == Path("whole.csv").read_bytes()
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

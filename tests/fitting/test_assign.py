@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flawsort import AnomalyClusterer, Bags, InputError, Method, View
+from flawsort import AnomalyClusterer, Bags, InputError, Method, OptionError, View
 from flawsort.backbones import load_backbone
 from flawsort.backbones.cache import BagCache
 from flawsort.backbones.embed import Embedded, embed
@@ -364,3 +364,150 @@ class TestCache:
         model.cache = None
         model.assign(new)
         assert pruned == [3, 4]
+
+
+# ---- interruptions ----
+
+MANY = Sizes(batch_images=BATCH, in_memory=1)
+
+
+def stop_after(done: int) -> Any:
+    def progress(stage: str, count: int, _: int) -> None:
+        if stage == "sorting" and count >= done:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+class TestInterrupted:
+    @pytest.fixture
+    def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """The user's own cache, empty."""
+        monkeypatch.setenv("FLAWSORT_CACHE", str(tmp_path / "home"))
+        return tmp_path / "home"
+
+    @pytest.fixture
+    def model(self, saved: Path, batched: list[int]) -> AnomalyClusterer:
+        """A loaded model to which 14 images are many."""
+        model = AnomalyClusterer.load(saved)
+        model.cache, model.sizes = "auto", MANY
+        return model
+
+    def parts(self, home: Path) -> list[Path]:
+        return sorted(home.glob("parts/*/*.parquet"))
+
+    @pytest.mark.parametrize("way", ["normals", "peers", "padded"])
+    def test_it_goes_on_where_it_stopped(
+        self, plates: Path, new: Path, batched: list[int], home: Path, way: str
+    ) -> None:
+        model = model_of(plates, way)
+        model.sizes = MANY
+        whole = model.assign(new)
+        model.cache, model.progress = "auto", stop_after(8)
+        with pytest.raises(KeyboardInterrupt):
+            model.assign(new)
+        assert len(self.parts(home)) == 2
+        batched.clear()
+        model.progress = None
+        images, found, scores = model.assign(new)
+        assert batched == [4, 2]
+        assert images == whole[0]
+        np.testing.assert_array_equal(scores, whole[2])
+        assert scores.dtype == whole[2].dtype == np.float16
+        for name in FIELDS:
+            np.testing.assert_array_equal(getattr(found, name), getattr(whole[1], name))
+        np.testing.assert_array_equal(found.unseen, whole[1].unseen)
+        assert found.kinds == whole[1].kinds
+        assert self.parts(home) == []  # the caller has the results
+
+    def test_another_process_goes_on(
+        self, model: AnomalyClusterer, saved: Path, new: Path, batched: list[int], home: Path
+    ) -> None:
+        model.progress = stop_after(12)
+        with pytest.raises(KeyboardInterrupt):
+            model.predict(new)
+        batched.clear()
+        again = AnomalyClusterer.load(saved)
+        again.cache, again.sizes = "auto", MANY
+        again.assign(new)
+        assert batched == [2]
+
+    def test_parts_are_kept_for_a_caller_who_stores_the_results(
+        self, model: AnomalyClusterer, new: Path, batched: list[int], home: Path
+    ) -> None:
+        model.assign(new, keep_parts=True)
+        assert len(self.parts(home)) == 4
+        batched.clear()
+        model.assign(new, keep_parts=True)
+        assert batched == []
+        model.discard_parts()
+        assert self.parts(home) == []
+
+    def test_without_a_cache_nothing_is_kept(
+        self, model: AnomalyClusterer, new: Path, home: Path
+    ) -> None:
+        model.cache, model.progress = None, stop_after(8)
+        with pytest.raises(KeyboardInterrupt):
+            model.assign(new)
+        assert not home.exists()
+
+    def test_few_images_are_found_in_the_cache_instead(
+        self, model: AnomalyClusterer, new: Path, home: Path
+    ) -> None:
+        model.sizes = Sizes(batch_images=BATCH)
+        model.progress = stop_after(8)
+        with pytest.raises(KeyboardInterrupt):
+            model.assign(new)
+        assert self.parts(home) == []
+        assert len(list(home.glob("*/*.bag"))) in (7, 8)
+
+    def test_the_parts_of_a_fit_are_not_touched(
+        self, plates: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not even by the same images, which are compared with the same normals."""
+        monkeypatch.setattr(AnomalyClusterer, "sizes", MANY)
+        model = AnomalyClusterer(**settings(n_clusters=2, cache="auto"))
+        model.fit(plates / "parts", normal=plates / "good")
+        of_the_fit = self.parts(home)
+        assert len(of_the_fit) == 4
+        model.assign(plates / "parts")
+        assert self.parts(home) == of_the_fit
+        model.discard_parts()
+        assert self.parts(home) == []
+
+
+# ---- the runner ----
+
+
+class TestRunner:
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            ({"runner": "spark"}, "runner must be 'local' or 'ray'. Got 'spark'."),
+            ({"n_workers": 2}, "n_workers is of a Ray cluster, and runner 'local' has none"),
+            ({"parts": "x"}, "parts is of a Ray cluster"),
+            ({"runner": "ray", "address": "auto"}, "The workers of a running cluster need parts"),
+        ],
+    )
+    def test_options_are_checked_as_those_of_a_fit(
+        self, saved: Path, options: dict[str, Any], told: str
+    ) -> None:
+        with pytest.raises(OptionError, match=told):
+            AnomalyClusterer.load(saved, **options)
+        model = AnomalyClusterer.load(saved).set_params(**options)
+        with pytest.raises(OptionError, match=told):
+            model.assign("there is no such folder")
+
+    def test_bags_stay_at_home(self) -> None:
+        bags = spotted([(1,)] * 4, seed=0)
+        model = AnomalyClusterer(n_clusters=2).fit(bags).set_params(runner="ray")
+        with pytest.raises(OptionError, match="takes images from files or URLs, not as Bags"):
+            model.assign(bags)
+
+    def test_a_loaded_model_compares_on_the_cpu_of_its_workers(self, saved: Path) -> None:
+        model = AnomalyClusterer.load(saved, runner="ray", n_workers=2, parts="work")
+        assert model.describer_.reference is not None
+        assert "CPU" in model.describer_.reference.engine.name
+        assert (model.runner, model.n_workers, model.parts, model.device) == (
+            "ray", 2, "work", None,
+        )  # fmt: skip
