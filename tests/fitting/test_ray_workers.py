@@ -257,6 +257,40 @@ class TestCluster:
         model.discard_parts()
         assert list((home / "parts").iterdir()) == []
 
+    @pytest.mark.parametrize("normals", [True, False], ids=["normals", "peers"])
+    def test_new_images_are_assigned_as_here(
+        self, plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normals: bool
+    ) -> None:
+        monkeypatch.setenv("FLAWSORT_CACHE", str(tmp_path / "home"))
+        model = AnomalyClusterer(**settings(n_clusters=2))
+        model.fit(plates / "parts", normal=plates / "good" if normals else None)
+        model.save(tmp_path / "run", report=False)
+        write_plates(tmp_path / "new", ("dent", "streak", "good") * 3)
+        (tmp_path / "new" / "broken.png").write_bytes(b"not a picture")
+        here = AnomalyClusterer.load(tmp_path / "run")
+        here.cache, here.sizes = None, dataclasses.replace(SMALL, in_memory=0)
+        expected = here.assign(tmp_path / "new")
+        there = AnomalyClusterer.load(
+            tmp_path / "run", runner="ray", n_workers=2, parts=tmp_path / "parts"
+        )
+        images, found, scores = there.assign(tmp_path / "new", keep_parts=True)
+        assert images == expected[0]
+        assert [entry.name for entry in images.set_aside] == ["broken.png"]
+        np.testing.assert_array_equal(scores, expected[2])
+        for name in ("labels", "nearest", "confidence", "novelty", "unseen"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected[1], name))
+        assert found.kinds == expected[1].kinds
+        files = list((tmp_path / "parts").glob("*/*.parquet"))
+        assert len(files) == 5
+        times = {path: path.stat().st_mtime_ns for path in files}
+        files[2].unlink()
+        again = there.assign(tmp_path / "new", keep_parts=True)
+        np.testing.assert_array_equal(again[2], scores)
+        kept = [path for path in files if path.stat().st_mtime_ns == times[path]]
+        assert len(kept) == 4
+        there.discard_parts()
+        assert list((tmp_path / "parts").iterdir()) == []
+
     def test_arrays_stay_at_home(
         self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path
     ) -> None:
