@@ -32,7 +32,8 @@ from flawsort.images.inputs import Images, check_found, gather, with_window
 from flawsort.images.view import View
 from flawsort.outputs.report import render_report
 from flawsort.runs.convert import fitted_of, make_run
-from flawsort.runs.folder import REPORT, Run, open_run, prepare_output, save_run
+from flawsort.runs.folder import REPORT, open_run, prepare_output, save_run
+from flawsort.runs.run import Run
 from flawsort.scores.engines import choose_engine
 
 T = TypeVar("T")
@@ -294,7 +295,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         and a runner of your choice: a run does not keep them."""
         return cls.from_run(
             open_run(folder),
-            folder,
             device=device,
             arithmetic=arithmetic,
             runner=runner,
@@ -307,7 +307,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def from_run(
         cls,
         run: Run,
-        folder: str | Path,
         *,
         device: str | None = None,
         arithmetic: str | None = None,
@@ -316,10 +315,10 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_workers: int | None = None,
         parts: str | Path | None = None,
     ) -> AnomalyClusterer:
-        """As `load` for a run that is open already. folder: where it is."""
+        """As `load` for a run that is open already."""
         check_runner(runner, address=address, n_workers=n_workers, parts=parts)
         where = _device_on(runner, device)
-        fitted = fitted_of(run, folder, device=where, arithmetic=arithmetic)
+        fitted = fitted_of(run, device=where, arithmetic=arithmetic)
         model = cls(
             n_clusters=fitted.n_clusters,
             method=fitted.describer.method,

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from flawsort import AnomalyClusterer
+from flawsort.backbones.base import INPUT_SIZE_OF_PATCHES
 from flawsort.clusters.kinds import Regions
 from flawsort.core.errors import InputError
 from flawsort.embeddings.regions import Outlines
-from flawsort.fitting.fitted import UNKNOWN_INPUT, Fitted
+from flawsort.fitting.fitted import Fitted
 from helpers.plates import plate_arrays, settings
 
 
@@ -51,7 +52,7 @@ def test_what_follows_from_it(found: Fitted) -> None:
     assert found.heat is found.describer.heat
     assert found.bag_shape == (64, found.n_dims)
     assert found.input_size == (64, 64)
-    assert dataclasses.replace(found, backbone=None).input_size == UNKNOWN_INPUT
+    assert dataclasses.replace(found, backbone=None).input_size == INPUT_SIZE_OF_PATCHES
     assert [kinds[0] for kinds in found.kinds] == found.labels.tolist()
 
 
@@ -95,5 +96,5 @@ def test_reprs_are_short(fitted: AnomalyClusterer) -> None:
         assert len(repr(one)) < 300
         assert "\n" not in repr(one)
     assert repr(fitted.images_) == (
-        "ImageSet(14 images: 'dent00.png' to 'streak13.png'; 0 set aside)"
+        "<ImageSet of 14: 'dent00.png', 'dent01.png', 'dent02.png', ...>"
     )

@@ -24,17 +24,16 @@ from flawsort.images.view import UnreadableImage, thumbnail
 from flawsort.labels.carry_over import Earlier
 from flawsort.outputs.report import render_report
 from flawsort.research.truth import read_truth
-from flawsort.runs.convert import fitted_of, make_run, run_images
+from flawsort.runs.convert import make_run
 from flawsort.runs.folder import (
     REPORT,
-    Run,
     open_run,
     prepare_output,
     read_text,
     replace_files,
     save_run,
 )
-from flawsort.runs.tables import SEVERAL
+from flawsort.runs.run import Run
 
 HEATMAP_SIDE = 768
 SHOWN_ASIDE = 8
@@ -71,7 +70,7 @@ def cluster_images(
     if labels is not None:
         known = dict(zip(images.names, labels, strict=True))
         try:
-            evaluation = evaluate(run, [known[name] for name in run.table["name"]])
+            evaluation = evaluate(run, [known[name] for name in run.names])
         except InputError as error:  # the groups are there: a truth for none of them loses nothing
             run.manifest["warnings"].append(f"Not evaluated: {error}")
     extra = {REPORT: render_report(run, evaluation)}
@@ -89,19 +88,17 @@ def cluster_images(
 
 def groups(run: Run) -> list[dict[str, Any]]:
     """What there is to say of each group: size, mean score, most typical images."""
-    labels, typical = np.array(run.table["cluster"]), np.array(run.table["typicality"])
+    looks_normal, scores = run.looks_normal, np.array(run.table["score"])
     entries = []
-    for group in range(run.manifest["clusters"]["n_clusters"]):
-        members = np.flatnonzero(labels == group)
-        best = members[np.argsort(-typical[members], kind="stable")][:3]
-        normal = np.mean(["looks-normal" in run.table["flags"][i].split(";") for i in members])
+    for group in range(run.n_clusters):
+        members = run.rows_of(group)
         entries.append(
             {
                 "group": group,
                 "n_images": len(members),
-                "mean_score": float(np.mean([run.table["score"][i] for i in members])),
-                "looks_normal": bool(normal >= NORMAL_GROUP_SHARE),
-                "typical": [run.table["name"][i] for i in best],
+                "mean_score": float(scores[np.sort(members)].mean()),
+                "looks_normal": bool(looks_normal[members].mean() >= NORMAL_GROUP_SHARE),
+                "typical": [run.names[row] for row in members[:3]],
             }
         )
     return entries
@@ -135,7 +132,7 @@ def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> 
     doubt = " (ambiguous)" if advice["ambiguous"] else ""
     console.say(f"Advice on the number of groups: {said}{doubt}.")
     console.say(f"  {advice['reason']}")
-    several = sum(SEVERAL in kinds for kinds in run.table["kinds"])
+    several = sum(len(kinds) > 1 for kinds in run.kinds)
     if several:
         console.say(
             f"{several:,} of the images {'seems' if several == 1 else 'seem'} to show several "
@@ -177,7 +174,7 @@ def render_again(folder: Path, output: Path | None, heatmaps: Path | None) -> di
         raise OptionError(f"Cannot write '{place}': {error.strerror or error}.{hint}") from error
     written = {"report": str(place)}
     if heatmaps is not None:
-        _write_heatmaps(run, folder, heatmaps)
+        _write_heatmaps(run, heatmaps)
         written["heat maps"] = str(heatmaps)
     return written
 
@@ -247,26 +244,23 @@ def _sides(value: object) -> str:
     return " x ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _write_heatmaps(run: Run, folder: Path, output: Path) -> None:
+def _write_heatmaps(run: Run, output: Path) -> None:
     """One PNG an image, named after it; one that is gone is drawn on its thumbnail, or on grey."""
     from io import BytesIO
 
     from PIL import Image
 
-    fitted = fitted_of(run, folder)
-    size = fitted.input_size
+    size = run.input_size
     scores = run.scores if run.valid is None else np.where(run.valid, run.scores, np.nan)
     taken: set[Path] = set()
-    for row, (name, source) in enumerate(
-        zip(run.table["name"], run_images(run).sources, strict=True)
-    ):
+    for row, name in enumerate(run.names):
         try:
-            picture = thumbnail(source, fitted.view, size, HEATMAP_SIDE)
+            picture = thumbnail(run.source(row), run.view, size, HEATMAP_SIDE)
         except (UnreadableImage, OSError):
             picture = Image.new("RGB", size[::-1], (128, 128, 128))
             if run.thumbnails[row]:  # of a large run few have one
                 picture = Image.open(BytesIO(run.thumbnails[row])).convert("RGB")
-        drawn = overlay(picture, scores[row], fitted.grid, fitted.heat)
+        drawn = overlay(picture, scores[row], run.grid, run.heat)
         target = output / f"{_safe(name)}.png"
         if target in taken:
             target = target.with_name(f"{row}-{target.name}")

@@ -15,16 +15,27 @@ from flawsort._version import __version__
 from flawsort.cli import console
 from flawsort.core.errors import OptionError
 from flawsort.core.records import ImageSet, Ints, Progress
+from flawsort.core.tables import Table, as_rows
 from flawsort.core.text import pluralise
 from flawsort.embeddings.weights import image_scores
 from flawsort.estimator import AnomalyClusterer
-from flawsort.images.find import find_images, printable
+from flawsort.images.find import find_images
 from flawsort.labels.groups import current_groups
 from flawsort.labels.store import read_labelling
-from flawsort.runs.assigned import ASSIGNED, Kept, check_name, keep, proposals, propose_kinds
+from flawsort.runs.assigned import (
+    ASSIGNED,
+    NEW_IMAGES,
+    Kept,
+    SortedImages,
+    check_name,
+    keep,
+    proposals,
+    propose_kinds,
+)
 from flawsort.runs.convert import make_thumbnails
-from flawsort.runs.folder import Run, Table, open_run, table_csv, table_parquet
+from flawsort.runs.folder import open_run
 from flawsort.runs.preview import SHOWN_IMAGES
+from flawsort.runs.run import Run
 from flawsort.runs.trends import SPANS, periods, rises
 from flawsort.runs.trends import counts as count_by
 
@@ -53,7 +64,7 @@ def assign_images(
     """
     # Whatever is wrong with the run or the device is said before many files are read.
     run = open_run(folder)
-    model = AnomalyClusterer.from_run(run, folder, device=device, arithmetic=arithmetic)
+    model = AnomalyClusterer.from_run(run, device=device, arithmetic=arithmetic)
     if keep_as is not None:
         check_name(folder, keep_as)
     span = by if by in SPANS else Path(by)
@@ -63,23 +74,16 @@ def assign_images(
     usable, found, scores = model.assign(images, keep_parts=True)
     when = periods(usable.names, usable.sources, span)
     proposed = propose_kinds(found.unseen, model.linkage_, model.n_clusters_)
-    table: Table = {
-        "name": list(usable.names),
-        "path": [
-            "" if isinstance(s, np.ndarray) else printable(s.absolute()) for s in usable.sources
-        ],
-        "sha256": list(usable.digests),
-        "cluster": found.labels.tolist(),
-        "title": _titles(run, folder, found.labels.tolist()),
-        "kinds": [";".join(map(str, groups)) for groups in found.kinds],
-        "confidence": found.confidence.tolist(),
-        "nearest": found.nearest.tolist(),
-        "runner_up": found.placed.runner_up.tolist(),
-        "novelty": found.novelty.tolist(),
-        "score": image_scores(scores, None).tolist(),
-        "period": when,
-        "proposal": proposals(found.labels.tolist(), proposed),
-    }
+    table = NEW_IMAGES.build(
+        SortedImages(
+            usable,
+            found,
+            image_scores(scores, None),
+            _titles(run, folder, found.labels.tolist()),
+            when,
+            proposals(found.labels.tolist(), proposed),
+        )
+    )
     if output is not None:
         write_table(table, output)
     if keep_as is not None:
@@ -97,7 +101,7 @@ def assign_images(
         "counts": {str(label): count for label, count in sorted(counts.items())},
         "titles": dict(zip(map(str, table["cluster"]), table["title"], strict=True)),
         "set_aside": [{"name": entry.name, "reason": entry.reason} for entry in usable.set_aside],
-        "images": [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)],
+        "images": as_rows(table),
     }
 
 
@@ -223,7 +227,8 @@ def _try_to_write(path: Path) -> None:
 
 def write_table(table: Table, path: Path) -> None:
     """A table as CSV or parquet, by the file's suffix."""
-    content = table_csv(table).encode() if path.suffix == ".csv" else table_parquet(table)
+    as_csv = path.suffix == ".csv"
+    content = NEW_IMAGES.csv(table).encode() if as_csv else NEW_IMAGES.parquet(table)
     try:
         path.write_bytes(content)
     except OSError as error:

@@ -27,7 +27,7 @@ from flawsort.core.errors import OptionError
 if TYPE_CHECKING:
     from flawsort.embeddings.method import Method
     from flawsort.images.view import View
-    from flawsort.runs.folder import Run
+    from flawsort.runs.run import Run
 
 
 def cluster(
@@ -272,6 +272,7 @@ def run_cluster(
 
 def _summary(run: Run, output: Path, evaluation: dict[str, Any] | None) -> dict[str, Any]:
     from flawsort.cli.actions import groups
+    from flawsort.core.tables import as_rows
 
     kept = ("mode", "n_images", "n_normals", "clusters", "warnings", "set_aside", "timings")
     figures = None
@@ -283,9 +284,7 @@ def _summary(run: Run, output: Path, evaluation: dict[str, Any] | None) -> dict[
         **{key: run.manifest[key] for key in kept},
         "evaluation": figures,
         "groups": groups(run),
-        "images": [
-            dict(zip(run.table, row, strict=True)) for row in zip(*run.table.values(), strict=True)
-        ],
+        "images": as_rows(run.table),
     }
 
 

@@ -25,7 +25,7 @@ def export(folder: Path, format: str, output: Path, link: str, overwrite: bool) 
         "run": str(folder),
         "format": format,
         "output": printable(output),
-        "n_images": len(run.table["name"]) - len(written.left_out),
+        "n_images": len(run) - len(written.left_out),
         "n_groups": len(set(labelling.labels.tolist())),
         "confirmed": int(labelling.confirmed.sum()),
         "files": [printable(path) for path in written.paths],

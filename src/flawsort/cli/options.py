@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from flawsort.core.devices import ACCEPTED
 from flawsort.core.errors import FlawsortError, OptionError
 from flawsort.core.text import either
 
@@ -58,7 +59,7 @@ Device = Annotated[
     str | None,
     typer.Option(
         metavar="DEVICE",
-        help="Where patches are compared and networks run: cpu, cuda or cuda:N.",
+        help=f"Where patches are compared and networks run: {ACCEPTED}.",
     ),
 ]
 Arithmetic = Annotated[

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,36 +58,20 @@ def reorder_leaves(merges: Floats, order: Ints) -> NDArray[np.float64]:
     return moved
 
 
-@dataclass(frozen=True)
-class Placement:
-    """Where images lie among the groups. All arrays are (n,).
-
-    distance: to the centre of the image's group. runner_up: the group with the nearest other
-    centre (-1 where there is only one). runner_up_distance: to that centre.
-    """
-
-    distance: NDArray[np.float64]
-    runner_up: NDArray[np.int64]
-    runner_up_distance: NDArray[np.float64]
-
-
-def centres(embeddings: Floats, labels: Ints) -> NDArray[np.float64]:
-    """(n_clusters, dim): the mean embedding of each group; labels count from 0."""
-    sums = np.zeros((int(labels.max()) + 1, embeddings.shape[1]))
-    np.add.at(sums, labels, np.asarray(embeddings, np.float64))
-    return sums / np.bincount(labels)[:, None]
-
-
-def place(embeddings: Floats, labels: Ints, middles: Floats) -> Placement:
-    """How far each image is from its own group's centre and from the next one's."""
-    from scipy.spatial.distance import cdist
-
-    distances = cdist(np.asarray(embeddings, np.float64), middles)
-    rows = np.arange(len(labels))
-    own = distances[rows, labels]
-    if len(middles) == 1:
-        nobody = np.full(len(labels), -1)
-        return Placement(own, nobody, np.full(len(labels), np.inf))
-    distances[rows, labels] = np.inf
-    other = distances.argmin(axis=1)
-    return Placement(own, other, distances[rows, other])
+def linkage_of(merges: Floats, rows: Ints) -> NDArray[np.float64]:
+    """(len(rows) - 1, 4): the tree of some of the leaves, in the order of `rows`: what is left of
+    the whole tree (n - 1, 4) when the others are taken off it."""
+    n = len(merges) + 1
+    place = np.full(2 * n - 1, -1)
+    place[rows] = np.arange(len(rows))
+    sizes = [1] * len(rows)
+    kept = []
+    for step, (left, right, height) in enumerate(merges[:, :3].tolist()):
+        one, other = place[int(left)], place[int(right)]
+        if one < 0 or other < 0:
+            place[n + step] = max(one, other)
+            continue
+        place[n + step] = len(sizes)
+        sizes.append(sizes[one] + sizes[other])
+        kept.append((min(one, other), max(one, other), height, sizes[-1]))
+    return np.array(kept, np.float64).reshape(-1, 4)

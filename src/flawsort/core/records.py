@@ -91,9 +91,10 @@ class ImageSet:
         return len(self.names)
 
     def __repr__(self) -> str:
-        first = f": '{self.names[0]}'" if self.names else ""
-        last = f" to '{self.names[-1]}'" if len(self) > 1 else ""
-        return f"ImageSet({len(self)} images{first}{last}; {len(self.set_aside)} set aside)"
+        first = ", ".join(map(repr, self.names[:3]))
+        more = ", ..." if len(self) > 3 else ""
+        aside = f"; {len(self.set_aside):,} set aside" if self.set_aside else ""
+        return f"<ImageSet of {len(self):,}: {first}{more}{aside}>"
 
     def take(self, rows: Sequence[int] | Ints) -> ImageSet:
         """The images at `rows`, in that order; what was set aside stays listed."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.records import Bools, Floats, Ints
+from flawsort.core.threads import blocks
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.weights import ROWS_AT_ONCE, soft_weights
 
@@ -78,11 +79,17 @@ class Outlines:
 
     def boxes(self, grid: tuple[int, int]) -> NDArray[np.float64]:
         """(n, 4): left, top, right, bottom, in fractions of the grid."""
-        boxes = np.empty((len(self), 4))
-        for region in range(len(self)):
-            down, across = np.divmod(self[region], grid[1])
-            boxes[region] = across.min(), down.min(), across.max() + 1, down.max() + 1
-        return boxes / [grid[1], grid[0], grid[1], grid[0]]
+        if not len(self):
+            return np.empty((0, 4))
+        down, across = np.divmod(self.cells, grid[1])
+        starts = np.concatenate([[0], self.ends[:-1]])
+        boxes = [
+            np.minimum.reduceat(across, starts),
+            np.minimum.reduceat(down, starts),
+            np.maximum.reduceat(across, starts) + 1,
+            np.maximum.reduceat(down, starts) + 1,
+        ]
+        return np.stack(boxes, axis=1) / [grid[1], grid[0], grid[1], grid[0]]
 
 
 @dataclass(frozen=True)
@@ -132,13 +139,23 @@ def mask_text(cells: Ints) -> str:
     return " ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def mask_cells(text: str) -> NDArray[np.int32]:
-    """The patches that `mask_text` wrote down."""
-    cells: list[int] = []
-    for run in text.split():
-        first, _, last = run.partition("-")
-        cells += range(int(first), int(last or first) + 1)
-    return np.array(cells, np.int32)
+def mask_cells(masks: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The patches that `mask_text` wrote down, one mask after the other, and where the patches of
+    each mask end: `cells` and `ends` of Outlines."""
+    text = " ".join(filter(None, masks))
+    numbers = np.fromstring(text.replace("-", " "), np.int32, sep=" ")
+    letters = np.frombuffer(text.encode(), np.uint8)
+    between = letters[(letters == ord(" ")) | (letters == ord("-"))]
+    is_last = np.concatenate([[False], between == ord("-")])[: len(numbers)]
+    first = numbers[~is_last]
+    last = first.copy()
+    last[np.cumsum(~is_last)[is_last] - 1] = numbers[is_last]
+    lengths = (last - first + 1).astype(np.int64)
+    run_ends = np.cumsum(lengths)
+    cells = np.repeat(first, lengths)
+    cells += (np.arange(len(cells)) - np.repeat(run_ends - lengths, lengths)).astype(np.int32)
+    runs = np.cumsum([mask.count(" ") + 1 if mask else 0 for mask in masks], dtype=np.int64)
+    return cells, np.concatenate([[0], run_ends])[runs]
 
 
 def find_regions(
@@ -154,13 +171,13 @@ def find_regions(
     among: a region without any of these patches is left out.
     """
     found: list[tuple[int, float, Ints]] = []
-    for start in range(0, len(scores), ROWS_AT_ONCE):
-        block = np.asarray(scores[start : start + ROWS_AT_ONCE], np.float64)
+    for some in blocks(len(scores), ROWS_AT_ONCE):
+        block = np.asarray(scores[some], np.float64)
         heat = (block - scale.low) / (scale.high - scale.low)
         if valid is not None:
-            heat = np.where(valid[start : start + ROWS_AT_ONCE], heat, -1.0)
+            heat = np.where(valid[some], heat, -1.0)
         for row in np.flatnonzero(heat.max(axis=1, initial=-1.0) >= SUMMIT):
-            image = start + int(row)
+            image = some.start + int(row)
             basins = _basins(heat[row], grid)
             if among is not None:
                 basins = [cells for cells in basins if among[image, cells].any()]

@@ -17,8 +17,8 @@ import numpy as np
 
 from flawsort.backbones import BackboneInfo
 from flawsort.backbones.embed import nothing_usable
+from flawsort.clusters import group
 from flawsort.clusters.assign import Groups
-from flawsort.clusters.group import group
 from flawsort.clusters.kinds import sort_regions
 from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints, Progress, SetAside
 from flawsort.embeddings.describer import (

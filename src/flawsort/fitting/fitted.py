@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.backbones import BackboneInfo
+from flawsort.backbones.base import INPUT_SIZE_OF_PATCHES
 from flawsort.clusters.advice import Advice
 from flawsort.clusters.kinds import Kinds, Regions, find_plain_groups, kinds_of_images
 from flawsort.core.errors import InputError
@@ -20,9 +21,6 @@ from flawsort.embeddings.describer import Describer
 from flawsort.embeddings.extent import N_EXTENTS
 from flawsort.embeddings.heat import HeatScale, image_heat
 from flawsort.images.view import View
-
-# The input of a backbone that is not known, for pictures: the model was fitted on Bags.
-UNKNOWN_INPUT = (256, 256)
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class Fitted:
     @property
     def input_size(self) -> tuple[int, int]:
         """Height and width of what the backbone is given."""
-        return UNKNOWN_INPUT if self.backbone is None else self.backbone.input_size
+        return INPUT_SIZE_OF_PATCHES if self.backbone is None else self.backbone.input_size
 
     @cached_property
     def image_heat(self) -> Floats | None:

@@ -155,7 +155,7 @@ Row = Annotated[int, InPath(ge=0, le=LARGEST_WHOLE)]
 
 
 def _row(found: OpenRun, row: int) -> int:
-    n = len(found.run.table["name"])
+    n = len(found.run)
     if row >= n:
         raise InputError(f"The run has the rows 0 to {n - 1}. Got {row}.")
     return row

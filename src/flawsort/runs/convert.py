@@ -17,23 +17,21 @@ from flawsort._version import __version__
 from flawsort.backbones import BackboneInfo, catalogue, find_network
 from flawsort.backbones.base import POOLING_KERNEL
 from flawsort.clusters.advice import Advice, Candidate
-from flawsort.clusters.kinds import Regions
-from flawsort.clusters.ward import centres, place
+from flawsort.clusters.placement import centres, place
 from flawsort.core.errors import FlawsortError, InputError, RunError
-from flawsort.core.records import ImageSet, Ints, RemoteFile, SetAside
-from flawsort.core.remote import is_url
+from flawsort.core.records import ImageSet, Ints, SetAside
 from flawsort.core.threads import in_threads
 from flawsort.embeddings.describer import Describer
 from flawsort.embeddings.extent import ExtentAxes
-from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import PRESETS, Method
-from flawsort.embeddings.regions import Outlines, mask_cells
 from flawsort.embeddings.weights import image_scores
 from flawsort.fitting.fitted import BackboneChoice, Fitted
 from flawsort.images.view import UnreadableImage, View, locate, thumbnail
-from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION, MASK, Manifest, Run
+from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION
+from flawsort.runs.map import two_dimensional_layout
 from flawsort.runs.preview import shown_rows
-from flawsort.runs.tables import image_flags, images_table, regions_table, two_dimensional_layout
+from flawsort.runs.run import Manifest, Run
+from flawsort.runs.tables import image_flags, images_table, regions_table
 from flawsort.scores.engines import Engine, choose_engine
 from flawsort.scores.reference import Reference, StoredReference, restore_reference
 
@@ -51,7 +49,6 @@ def make_run(fitted: Fitted) -> Run:
     unusual = image_scores(fitted.scores, fitted.valid)
     reference = fitted.describer.reference
     stored = None if reference is None else reference.stored()
-    mask = fitted.view.mask
     table = images_table(fitted.images, fitted.labels, unusual, placed, fitted.kinds, flags)
     boxes = _boxes(fitted)
     return Run(
@@ -68,7 +65,7 @@ def make_run(fitted: Fitted) -> Run:
         reference=None if stored is None else stored.patches,
         lists=None if stored is None else stored.lists,
         whitening=fitted.describer.whitening,
-        mask=None if mask is None else mask.read_bytes(),
+        mask=fitted.view.mask_bytes(),
         thumbnails=make_thumbnails(
             fitted.images, fitted.view, fitted.input_size, shown_rows(table)
         ),
@@ -96,52 +93,47 @@ def _layout(fitted: Fitted) -> NDArray[np.float32]:
     return laid
 
 
-def fitted_of(
-    run: Run, folder: str | Path, *, device: str | None = None, arithmetic: str | None = None
-) -> Fitted:
+def fitted_of(run: Run, *, device: str | None = None, arithmetic: str | None = None) -> Fitted:
     """What the fit of a run found, ready to sort new images.
 
-    folder: where the run is, for its mask and for error messages. device, arithmetic: where and in
-    what new images are compared, as for AnomalyClusterer. A run does not keep them: it may be
-    opened on another machine.
+    device, arithmetic: where and in what new images are compared, as for AnomalyClusterer. A run
+    does not keep them: it may be opened on another machine.
     """
+    name = "The run" if run.folder is None else f"The run '{run.folder}'"
     try:
-        return _fitted_of(run, Path(folder), device, arithmetic)
+        return _fitted_of(run, device, arithmetic)
     except InputError as error:
-        raise RunError(f"The run '{folder}' is damaged: {error}") from error
+        raise RunError(f"{name} is damaged: {error}") from error
     except FlawsortError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"The run '{folder}' is damaged: its manifest lacks or garbles {error}."
-        ) from error
+        raise RunError(f"{name} is damaged: its manifest lacks or garbles {error}.") from error
 
 
-def _fitted_of(run: Run, folder: Path, device: str | None, arithmetic: str | None) -> Fitted:
-    manifest, model, clusters = run.manifest, run.manifest["model"], run.manifest["clusters"]
+def _fitted_of(run: Run, device: str | None, arithmetic: str | None) -> Fitted:
+    manifest, model = run.manifest, run.manifest["model"]
+    describer = _describer(run, device, arithmetic)
     asked = manifest["settings"]["clusters"]
     return Fitted(
-        images=run_images(run),
+        images=run.images,
         normals=_normals(run),
-        view=View.from_description(
-            manifest["view"], mask=None if run.mask is None else folder / MASK
-        ),
+        view=run.view,
         backbone=_backbone_info(manifest["backbone"]),
         opened=BackboneChoice(
             model["backbone"], model.get("backbone_weights"), model["image_size"]
         ),
-        describer=_describer(run, device, arithmetic),
-        grid=(manifest["grid"][0], manifest["grid"][1]),
+        describer=describer,
+        grid=run.grid,
         scores=run.scores,
         weights=run.weights,
         valid=run.valid,
         embeddings=run.embeddings,
-        regions=_regions(run),
+        regions=run.found_regions,
         linkage=np.asarray(run.linkage, np.float64),
-        labels=np.asarray(run.table["cluster"]),
-        n_clusters=clusters["n_clusters"],
+        labels=run.labels.copy(),
+        n_clusters=run.n_clusters,
         n_clusters_asked=asked if asked == "auto" else int(asked),
-        advice=_advice(clusters["advice"]),
+        advice=_advice(manifest["clusters"]["advice"]),
         scored=manifest["scored"],
         random_state=manifest["seed"],
         timings=manifest["timings"],
@@ -158,7 +150,7 @@ def _describer(run: Run, device: str | None, arithmetic: str | None) -> Describe
         _reference(run, engine),
         model["temperature"],
         model["spread"],
-        HeatScale(**run.manifest["heat"]),
+        run.heat,
         None if run.whitening is None else np.asarray(run.whitening, np.float32),
         None if axes is None else ExtentAxes(tuple(axes["centres"]), tuple(axes["scales"])),
     )
@@ -174,25 +166,13 @@ def _normals(run: Run) -> ImageSet | None:
     if not run.manifest["n_normals"]:
         return None
     known = run.manifest["inputs"]["normals"]
+    aside = [entry for entry in run.manifest["set_aside"] if entry["kind"] == "normal"]
     blank = np.full((1, 1), 128, np.uint8)
     return ImageSet(
         tuple(entry["name"] for entry in known),
         (blank,) * len(known),
         tuple(entry["sha256"] for entry in known),
-        _aside(run, "normal"),
-    )
-
-
-def _regions(run: Run) -> Regions:
-    table = run.regions
-    row_of = {name: row for row, name in enumerate(run.table["name"])}
-    found = zip(table["name"], table["score"], table["mask"], strict=True)
-    return Regions(
-        Outlines.of([(row_of[name], score, mask_cells(mask)) for name, score, mask in found]),
-        np.asarray(run.region_embeddings, np.float32),
-        np.array(table["cluster"], np.int64),
-        np.array(table["nearest"], np.int64),
-        np.array(table["confidence"], np.float64),
+        tuple(SetAside(entry["name"], entry["reason"]) for entry in aside),
     )
 
 
@@ -218,21 +198,6 @@ def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:
         (height, width),
         entry.get("pooling_kernel", POOLING_KERNEL),  # runs made before it was recorded
     )
-
-
-def run_images(run: Run) -> ImageSet:
-    """The images of a run, where they were when it was made."""
-    return ImageSet(
-        tuple(run.table["name"]),
-        tuple(RemoteFile(path) if is_url(path) else Path(path) for path in run.table["path"]),
-        tuple(run.table["sha256"]),
-        _aside(run, "image"),
-    )
-
-
-def _aside(run: Run, kind: str) -> tuple[SetAside, ...]:
-    entries = [entry for entry in run.manifest["set_aside"] if entry["kind"] == kind]
-    return tuple(SetAside(entry["name"], entry["reason"]) for entry in entries)
 
 
 def _manifest(fitted: Fitted) -> Manifest:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from flawsort.scores import engines
+from flawsort.core.devices import Cuda
 from helpers import kernel_checks
 from helpers.plates import run_code
 
@@ -17,14 +17,14 @@ def on_gpu() -> bool:
     for name in ("torch", "triton"):
         if find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
-    return engines._gpus() > 0
+    return Cuda().count() > 0
 
 
 @pytest.fixture(scope="module")
 def outcomes(on_gpu: bool) -> dict[str, str]:
     """What went wrong in each check, all of which share a process."""
     environment = {} if on_gpu else {"TRITON_INTERPRET": "1"}
-    answer = run_code("from kernel_checks import main; main()", **environment)
+    answer = run_code("from helpers.kernel_checks import main; main()", **environment)
     assert answer.code == 0, answer.err
     found: dict[str, str] = json.loads(answer.out)
     return found

@@ -54,7 +54,7 @@ def folder_names(titles: Sequence[str], reserved: Sequence[str] = ()) -> list[st
 
 
 def distinct_titles(titles: Sequence[str], longest: int | None = None) -> list[str]:
-    """The titles, cleaned and no longer than so many characters, numbered where two are equal."""
+    """The titles, cleaned, at most `longest` characters long, and numbered where two are equal."""
     cleaned = [clean(title).strip() or "?" for title in titles]
     if longest is not None:  # with room for a number behind those that are cut
         long = [len(title) > longest for title in cleaned]
@@ -92,7 +92,7 @@ def _folded(name: str) -> str:
 
 
 def _shortened(name: str, longest: int) -> str:
-    """At most so many bytes of UTF-8, the suffix kept."""
+    """At most `longest` bytes of UTF-8, the suffix kept."""
     if len(name.encode()) <= longest:
         return name
     suffix = PurePosixPath(name).suffix

@@ -17,7 +17,7 @@ from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import RemoteFile, SetAside
 from flawsort.images.find import printable
 from flawsort.outputs.exports.content import Picture
-from flawsort.runs.folder import Run
+from flawsort.runs.run import Run
 
 Link: TypeAlias = Literal["copy", "link", "hardlink"]
 
