@@ -113,7 +113,7 @@ def simulate(n: int, n_peers: int) -> None:
         n_clusters=6, method=method, cache=None, device="cpu", progress=progress
     )
     model.fit(pixels)
-    render_report(make_run(model))
+    render_report(make_run(model.fitted_))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     print(f"{n:,} images, simulated backbone: {model.scored_}")
     print(f"{time.perf_counter() - start:.0f} s, peak {peak:.0f} MiB resident; {model.timings_}")

@@ -8,7 +8,7 @@ import pytest
 from flawsort.clusters.ward import cut, ward_linkage
 from flawsort.core.records import Bags
 from flawsort.embeddings import pooling
-from flawsort.embeddings.describer import fit_describer, fit_state
+from flawsort.embeddings.describer import fit_state
 from flawsort.embeddings.extent import N_EXTENTS, ExtentAxes, extents
 from flawsort.embeddings.heat import HeatScale, calibrate
 from flawsort.embeddings.method import Method, resolve
@@ -24,6 +24,7 @@ from flawsort.scores import reference as references
 from flawsort.scores.engines import cpu
 from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
 from helpers.bags import Array, flawed_patches, same_partition
+from helpers.described import fit_describer
 from helpers.oracles import naive_nearest, naive_peer_distances, naive_softmax
 from helpers.part_batches import assert_same_values
 

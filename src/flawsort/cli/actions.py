@@ -62,9 +62,9 @@ def cluster_images(
     normals = find_images(normal, glob=glob) if normal else None
     labels = None if truth is None else read_truth(truth, images)
     found = time.perf_counter()
-    model.fit(images, normal=normals, said=None if earlier is None else earlier.said)
+    model.fit(images, normal=normals, known_groups=None if earlier is None else earlier.said)
     fitted = time.perf_counter()
-    run = make_run(model)
+    run = make_run(model.fitted_)
     if earlier is not None:
         run.manifest["warnings"].append(earlier.note(model.images_))
     evaluation = None
