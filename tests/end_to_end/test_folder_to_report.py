@@ -168,7 +168,7 @@ def test_kill_while_sorting_batches(
     # In a process of its own every set is too large.
     kill_in("sorting", job, STREAMING)
     assert not Path("run").exists()
-    assert len(list(Path("cache/parts").glob("*/*.parquet"))) == 1
+    assert len(list(Path("cache/parts").glob("*/*.part"))) == 1
     monkeypatch.setattr(flawsort.AnomalyClusterer, "sizes", Sizes(in_memory=0, batch_images=16))
     assert cli(*job).code == 0
     assert not list(Path("cache/parts").iterdir())
@@ -187,7 +187,7 @@ def test_kill_while_assigning(
     sizes = Sizes(in_memory=0 if many else 2**30, batch_images=16)
     kill_in("sorting", [*assign, "cut.csv"], STREAMING if many else SMALL_BATCHES)
     assert not Path("cut.csv").exists()
-    assert len(list(Path("fresh/parts").glob("*/*.parquet"))) == (1 if many else 0)
+    assert len(list(Path("fresh/parts").glob("*/*.part"))) == (1 if many else 0)
     assert len(list(Path("fresh").glob("*/*.bag"))) == 16
     monkeypatch.setattr(flawsort.AnomalyClusterer, "sizes", sizes)
     assert cli(*assign, "cut.csv").code == 0

@@ -394,7 +394,7 @@ class TestInterrupted:
         return model
 
     def parts(self, home: Path) -> list[Path]:
-        return sorted(home.glob("parts/*/*.parquet"))
+        return sorted(home.glob("parts/*/*.part"))
 
     @pytest.mark.parametrize("way", ["normals", "peers", "padded"])
     def test_it_goes_on_where_it_stopped(

@@ -545,7 +545,7 @@ def keeping(shelf: Shelf, folder: Path, **setting: object) -> LocalRunner:
 
 
 def parts_in(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/*.parquet"))
+    return sorted(folder.glob("*/*.part"))
 
 
 @pytest.mark.parametrize("bad", [[], [0, 6], [5, 6, 7, 8, 9]])
@@ -989,9 +989,9 @@ def test_what_is_kept_on_disk(home: Path, tmp_path: Path, named: bool) -> None:
     with pytest.raises(KeyboardInterrupt):
         fit(plate_arrays(), cache=cache, progress=stop_after(8))
     bags = [".bag"] * 14 if named else []
-    assert files_in(folder) == [*bags, ".parquet", ".parquet"]
+    assert files_in(folder) == [*bags, ".part", ".part"]
     model = fit(plate_arrays(), cache=cache)
-    assert files_in(folder) == [*bags, *[".parquet"] * 4]  # until the run is saved
+    assert files_in(folder) == [*bags, *[".part"] * 4]  # until the run is saved
     model.save(tmp_path / "run", report=False)
     assert files_in(folder) == bags
     assert not list((folder / "parts").iterdir())

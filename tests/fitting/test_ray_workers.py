@@ -200,7 +200,7 @@ class TestCluster:
         here = fit(None)
         np.testing.assert_array_equal(result.described.embeddings, here.described.embeddings)
         assert result.images.names == here.images.names
-        assert len(list((tmp_path / "parts").glob("*/*.parquet"))) == 8
+        assert len(list((tmp_path / "parts").glob("*/*.part"))) == 8
 
     def test_a_batch_that_kills_every_worker_is_given_up(
         self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path
@@ -243,7 +243,7 @@ class TestCluster:
 
         def look(stage: str, *_: int) -> None:
             if stage == "sorting":
-                seen.append(len(list(temporary.glob("flawsort-*/*/*.parquet"))))
+                seen.append(len(list(temporary.glob("flawsort-*/*/*.part"))))
 
         given = settings(n_clusters=2, n_workers=2, runner="ray", cache=cache, progress=look)
         model = AnomalyClusterer(**given).fit(plates / "parts")
@@ -253,7 +253,7 @@ class TestCluster:
         if cache is None:
             assert not home.exists()
             return
-        assert len(list(home.glob("parts/*/*.parquet"))) == 7
+        assert len(list(home.glob("parts/*/*.part"))) == 7
         model.discard_parts()
         assert list((home / "parts").iterdir()) == []
 
@@ -280,7 +280,7 @@ class TestCluster:
         for name in ("labels", "nearest", "confidence", "novelty", "unseen"):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected[1], name))
         assert found.kinds == expected[1].kinds
-        files = list((tmp_path / "parts").glob("*/*.parquet"))
+        files = list((tmp_path / "parts").glob("*/*.part"))
         assert len(files) == 5
         times = {path: path.stat().st_mtime_ns for path in files}
         files[2].unlink()
