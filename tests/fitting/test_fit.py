@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 
 from flawsort import AnomalyClusterer, Method, View
+from flawsort import clusters as grouping
 from flawsort import estimator as pipeline
 from flawsort.backbones import load_backbone
 from flawsort.backbones.embed import embed_batch
-from flawsort.clusters import group as grouping
 from flawsort.clusters.advice import Advice
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, ImageSet, SetAside
