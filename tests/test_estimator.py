@@ -121,6 +121,22 @@ class TestInputs:
         stacked = fit(np.stack(plate_arrays()), np.stack(plate_arrays(NORMALS)))
         assert_same(stacked, model)
 
+    def test_one_array_is_one_image(self, fitted: AnomalyClusterer) -> None:
+        array = plate("dent", 99)
+        assert fitted.predict(array).tolist() == fitted.predict([array]).tolist() == [0]
+        images, found, scores = fitted.assign(array)
+        assert len(images) == len(found.labels) == len(scores) == 1
+        with pytest.raises(InputError, match=r"At least 2 images .* Found 1 array\."):
+            fit(array)
+
+    def test_pil_images(self, fitted: AnomalyClusterer, plates: Path) -> None:
+        paths = sorted((plates / "parts").iterdir())
+        pictures = [Image.open(path) for path in paths]
+        model = fit(pictures, [Image.open(path) for path in sorted((plates / "good").iterdir())])
+        assert_same(model, fit(plate_arrays(), plate_arrays(NORMALS)))
+        assert np.array_equal(fitted.predict(pictures), fitted.predict(paths))
+        assert fitted.predict(pictures[0]).tolist() == fitted.labels_[:1].tolist()
+
     def test_bags(self, fitted: AnomalyClusterer, bags: tuple[Bags, Bags]) -> None:
         model = fit(*bags)
         assert np.array_equal(model.labels_, fitted.labels_)

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from flawsort import OptionError
+from flawsort.cli.actions import render_again
 from flawsort.cli.assign_actions import check_table_path, show_assignment
 from flawsort.cli.evaluate_actions import _show_reviewed, evaluate_run
-from helpers.plates import Cli, write_plates
+from helpers import faults
+from helpers.faults import Fault, watched
+from helpers.plates import Cli, contents, write_plates
 
 
 class TestTablePath:
@@ -99,18 +102,12 @@ class TestAssignment:
 
 
 class TestEvaluation:
-    def test_a_run_that_cannot_be_written(
-        self, tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_run_that_cannot_be_written(self, tmp_path: Path, saved: Path) -> None:
         shutil.copytree(saved, tmp_path / "run")
         (tmp_path / "truth.csv").write_text("path,label\ndent00.png,dent\nstreak07.png,streak\n")
-
-        def closed(self: Path, *_: object, **__: object) -> None:
-            raise PermissionError(errno.EACCES, "Permission denied", str(self))
-
-        monkeypatch.setattr(Path, "write_text", closed)
         told = r"Cannot write '.*run/evaluation.json': Permission denied\. .* evaluate the copy\.$"
-        with pytest.raises(OptionError, match=told):
+        closed = Fault(tmp_path, faults.error("EACCES"), 0)
+        with watched(closed), pytest.raises(OptionError, match=told):
             evaluate_run(tmp_path / "run", tmp_path / "truth.csv")
 
     @pytest.mark.parametrize(
@@ -125,3 +122,16 @@ class TestEvaluation:
             {"purity": 1, "nmi": 1, "labels_spent": n, "labels_of_the_tree": n, "n_confirmed": n}
         )
         assert said in capsys.readouterr().out
+
+
+class TestHeatMaps:
+    def test_each_is_whole_or_not_there(self, tmp_path: Path, saved: Path) -> None:
+        render_again(saved, tmp_path / "page.html", tmp_path / "whole")
+        whole = contents(tmp_path / "whole")
+        full = Fault(tmp_path / "maps", faults.error("ENOSPC"), 10)
+        told = "Cannot write the heat map '.*png': No space left on device"
+        with watched(full), pytest.raises(OptionError, match=told):
+            render_again(saved, tmp_path / "page.html", tmp_path / "maps")
+        found = contents(tmp_path / "maps")
+        assert 0 < len(found) < len(whole)
+        assert found.items() <= whole.items()

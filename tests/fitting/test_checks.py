@@ -10,9 +10,18 @@ import pytest
 
 from flawsort import AnomalyClusterer, Method, OptionError
 from flawsort.embeddings.method import PRESETS
-from flawsort.fitting.checks import check_runner
+from flawsort.fitting.checks import check_fit_on_ray, check_runner
 
 SAMPLED = Method(n_peers=6)
+
+
+def check(
+    runner: str, method: Method, *, normals: bool, max_memory: str | None = None, **options: Any
+) -> None:
+    """As a fit checks them."""
+    check_runner(runner, **options)
+    if runner == "ray":
+        check_fit_on_ray(method, normals=normals, max_memory=max_memory)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +36,7 @@ SAMPLED = Method(n_peers=6)
     ],
 )
 def test_what_can_be_done(runner: str, method: Method, options: dict[str, Any]) -> None:
-    check_runner(runner, method, **{"normals": False, **options})
+    check(runner, method, **{"normals": False, **options})
 
 
 @pytest.mark.parametrize(
@@ -64,7 +73,7 @@ def test_what_can_be_done(runner: str, method: Method, options: dict[str, Any]) 
 )
 def test_what_cannot(runner: str, method: Method, options: dict[str, Any], told: str) -> None:
     with pytest.raises(OptionError, match=f"^{re.escape(told)}"):
-        check_runner(runner, method, normals=False, **options)
+        check(runner, method, normals=False, **options)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ import re
 import pytest
 
 from flawsort.core.errors import OptionError
-from flawsort.fitting import fit as streaming
-from flawsort.fitting import memory
-from flawsort.fitting.memory import Need, parse_size, shall_stream
+from flawsort.fitting.memory import USUAL_SIZES, Need, parse_size, shall_stream
 
 GB = 2**30
 # The default backbone: 1,024 patches of 168 dimensions.
@@ -69,22 +67,22 @@ def test_a_known_need_to_the_byte() -> None:
     """What each figure of the estimate stands for, so that none is lost unseen."""
     bag, n = 2 * 1024 * 168, 1000
     alone, known = need(n), need(n, 100)
-    in_memory = memory.BASE + n * bag + n * (32 * 1024 + 16 * 168 + memory.PER_IMAGE)
+    in_memory = USUAL_SIZES.base + n * bag + n * (32 * 1024 + 16 * 168 + USUAL_SIZES.per_image)
     peers = n * 1024 * (2 * 168 + 128)
     assert alone.in_memory == in_memory + peers
     assert known.in_memory == in_memory + 100 * bag + max(peers, 3 * 100 * bag)
-    streamed = memory.BASE + (memory.SAMPLE_IMAGES + memory.BATCHED_IMAGES) * bag
-    streamed += n * (8 * 1024 + 16 * 168 + memory.PER_IMAGE)
+    streamed = USUAL_SIZES.base + (USUAL_SIZES.sample_images + USUAL_SIZES.batched_images) * bag
+    streamed += n * (8 * 1024 + 16 * 168 + USUAL_SIZES.per_image)
     assert alone.streamed == streamed
     assert known.streamed == streamed + 4 * 100 * bag
     # A few images are never held more than thrice: as they are, and on the way.
     few = need(20)
     assert few.streamed == (
-        memory.BASE + 3 * 20 * bag + 20 * (8 * 1024 + 16 * 168 + memory.PER_IMAGE)
+        USUAL_SIZES.base + 3 * 20 * bag + 20 * (8 * 1024 + 16 * 168 + USUAL_SIZES.per_image)
     )
     many = 10**6
-    assert need(n, many).in_memory == in_memory + many * bag + memory.BANK
-    assert need(n, many).streamed == streamed + memory.IN_MEMORY + memory.BANK
+    assert need(n, many).in_memory == in_memory + many * bag + USUAL_SIZES.bank
+    assert need(n, many).streamed == streamed + USUAL_SIZES.in_memory + USUAL_SIZES.bank
 
 
 @pytest.mark.parametrize("way", ["bags", "in_memory", "streamed"])
@@ -108,13 +106,12 @@ def test_large_sets_need_less_when_streamed() -> None:
 
 
 def test_the_estimate_knows_how_streaming_works() -> None:
-    assert memory.SAMPLE_IMAGES == streaming.SAMPLE_IMAGES
-    assert memory.BATCHED_IMAGES >= 2 * streaming.BATCH_IMAGES
+    assert USUAL_SIZES.batched_images >= 2 * USUAL_SIZES.batch_images
 
 
 def test_peers_beyond_the_sample_are_counted() -> None:
     few, many = (Need(10_000, 0, **DEFAULT, n_peers=n) for n in (128, 4096))
-    beyond = 4096 - memory.SAMPLE_IMAGES
+    beyond = 4096 - USUAL_SIZES.sample_images
     assert many.streamed - few.streamed == (beyond + 4096 - 128) * few.bag
 
 

@@ -16,6 +16,7 @@ from flawsort.backbones.patches import patch_embeddings
 from flawsort.cli import console
 from flawsort.cli.evaluate_actions import EVALUATION, evaluate
 from flawsort.core.errors import BackboneError, InputError, OptionError
+from flawsort.core.storage import write_whole
 from flawsort.core.text import pluralise
 from flawsort.embeddings.heat import NORMAL_GROUP_SHARE, overlay
 from flawsort.estimator import AnomalyClusterer
@@ -61,9 +62,9 @@ def cluster_images(
     normals = find_images(normal, glob=glob) if normal else None
     labels = None if truth is None else read_truth(truth, images)
     found = time.perf_counter()
-    model.fit(images, normal=normals, said=None if earlier is None else earlier.said)
+    model.fit(images, normal=normals, known_groups=None if earlier is None else earlier.said)
     fitted = time.perf_counter()
-    run = make_run(model)
+    run = make_run(model.fitted_)
     if earlier is not None:
         run.manifest["warnings"].append(earlier.note(model.images_))
     evaluation = None
@@ -168,7 +169,7 @@ def render_again(folder: Path, output: Path | None, heatmaps: Path | None) -> di
         if output is None:
             replace_files(folder, {REPORT: html})
         else:
-            output.write_text(html, "utf-8")
+            write_whole(output, html)
     except OSError as error:
         hint = " Write it elsewhere with -o." if output is None else ""
         raise OptionError(f"Cannot write '{place}': {error.strerror or error}.{hint}") from error
@@ -266,8 +267,7 @@ def _write_heatmaps(run: Run, output: Path) -> None:
             target = target.with_name(f"{row}-{target.name}")
         taken.add(target)
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            drawn.save(target)
+            write_whole(target, partial(drawn.save, format="PNG"), parents=True)
         except OSError as error:
             raise OptionError(
                 f"Cannot write the heat map '{target}': {error.strerror or error}."

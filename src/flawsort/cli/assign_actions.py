@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +13,11 @@ from flawsort._version import __version__
 from flawsort.cli import console
 from flawsort.core.errors import OptionError
 from flawsort.core.records import ImageSet, Ints, Progress
+from flawsort.core.storage import try_writing, write_whole
 from flawsort.core.tables import Table, as_rows
 from flawsort.core.text import pluralise
 from flawsort.embeddings.weights import image_scores
+from flawsort.estimator import AnomalyClusterer
 from flawsort.images.find import find_images
 from flawsort.labels.groups import current_groups
 from flawsort.labels.store import read_labelling
@@ -31,14 +31,12 @@ from flawsort.runs.assigned import (
     proposals,
     propose_kinds,
 )
-from flawsort.runs.convert import input_size, load_model, make_thumbnails
+from flawsort.runs.convert import make_thumbnails
 from flawsort.runs.folder import open_run
 from flawsort.runs.preview import SHOWN_IMAGES
+from flawsort.runs.run import Run
 from flawsort.runs.trends import SPANS, periods, rises
 from flawsort.runs.trends import counts as count_by
-
-if TYPE_CHECKING:
-    from flawsort.estimator import AnomalyClusterer
 
 SHOWN_ROWS = 40
 SHOWN_PERIODS = 12
@@ -64,14 +62,15 @@ def assign_images(
     by: what they are counted by: day, week, month, folder, or a CSV file.
     """
     # Whatever is wrong with the run or the device is said before many files are read.
-    model = load_model(folder, device=device, arithmetic=arithmetic)
+    run = open_run(folder)
+    model = AnomalyClusterer.from_run(run, device=device, arithmetic=arithmetic)
     if keep_as is not None:
         check_name(folder, keep_as)
     span = by if by in SPANS else Path(by)
     images = find_images(sources, glob=glob)
     periods(images.names, images.sources, span)  # and what is wrong with a table of lots
     model.cache, model.progress = cache, progress
-    usable, found, scores = model.assign(images)
+    usable, found, scores = model.assign(images, keep_parts=True)
     when = periods(usable.names, usable.sources, span)
     proposed = propose_kinds(found.unseen, model.linkage_, model.n_clusters_)
     table = NEW_IMAGES.build(
@@ -79,7 +78,7 @@ def assign_images(
             usable,
             found,
             image_scores(scores, None),
-            _titles(folder, found.labels.tolist()),
+            _titles(run, folder, found.labels.tolist()),
             when,
             proposals(found.labels.tolist(), proposed),
         )
@@ -88,6 +87,7 @@ def assign_images(
         write_table(table, output)
     if keep_as is not None:
         _keep(folder, keep_as, model, usable, table, by)
+    model.discard_parts()
     counts = {int(label): int((found.labels == label).sum()) for label in np.unique(found.labels)}
     return {
         "run": str(folder),
@@ -104,9 +104,8 @@ def assign_images(
     }
 
 
-def _titles(folder: Path, labels: list[int]) -> list[str]:
+def _titles(run: Run, folder: Path, labels: list[int]) -> list[str]:
     """What the group of each image is called in the review; "New kind" for -1."""
-    run = open_run(folder)
     labelling = read_labelling(folder, run)
     now = current_groups(labels, run, labelling).tolist()
     return [NEW_KIND if group < 0 else labelling.groups[group].title for group in now]
@@ -127,7 +126,7 @@ def _keep(
     at = datetime.now(UTC).isoformat(timespec="seconds")
     about = {"at": at, "by": by, "n_images": len(images), "flawsort": __version__}
     rows = np.arange(min(len(images), SHOWN_IMAGES))
-    shown = make_thumbnails(images, model.view_, input_size(model), rows)
+    shown = make_thumbnails(images, model.view_, model.fitted_.input_size, rows)
     keep(folder, Kept(name, table, shown, about))
 
 
@@ -208,21 +207,11 @@ def check_table_path(path: Path | None) -> None:
     if path.is_dir():
         raise OptionError(f"The table '{path}' is a folder. Name a file.")
     try:
-        _try_to_write(path)
+        try_writing(path)
     except OSError as error:
         raise OptionError(
             f"Cannot write '{path}': {error.strerror or error}. Choose another place with -o."
         ) from error
-
-
-def _try_to_write(path: Path) -> None:
-    """Leaves what is there as it is, and nothing where nothing was."""
-    if os.path.lexists(path):
-        if path.exists() and not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return
-    path.open("xb").close()
-    path.unlink()
 
 
 def write_table(table: Table, path: Path) -> None:
@@ -230,6 +219,6 @@ def write_table(table: Table, path: Path) -> None:
     as_csv = path.suffix == ".csv"
     content = NEW_IMAGES.csv(table).encode() if as_csv else NEW_IMAGES.parquet(table)
     try:
-        path.write_bytes(content)
+        write_whole(path, content)
     except OSError as error:
         raise OptionError(f"Cannot write '{path}': {error.strerror or error}.") from error

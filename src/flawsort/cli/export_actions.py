@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flawsort.cli import console
-from flawsort.core.text import pluralise
-from flawsort.images.find import printable
+from flawsort.core.text import pluralise, printable
 from flawsort.outputs.exports import FORMATS, write_export
 from flawsort.runs.folder import open_run
 

@@ -1,4 +1,4 @@
-"""Whether what was asked for can be done, and what a person should know of what was given."""
+"""Whether a fit can do what its options say, and what a person should know of its images."""
 
 from __future__ import annotations
 
@@ -34,16 +34,9 @@ def check_random_state(random_state: object) -> None:
 
 
 def check_runner(
-    runner: object,
-    method: Method,
-    *,
-    normals: bool,
-    address: object = None,
-    n_workers: object = None,
-    parts: object = None,
-    max_memory: object = None,
+    runner: object, *, address: object = None, n_workers: object = None, parts: object = None
 ) -> None:
-    """ "local" or "ray", and options that go with it. normals: whether there are any."""
+    """ "local" or "ray", and the options that go with it."""
     if runner not in ("local", "ray"):
         raise OptionError(f"runner must be 'local' or 'ray'. Got {runner!r}.")
     if runner == "local":
@@ -54,7 +47,15 @@ def check_runner(
                     f"{name} is of a Ray cluster, and runner 'local' has none: use runner 'ray', "
                     f"or leave it out. Got {value}."
                 )
-        return
+    elif address is not None and parts is None:
+        raise OptionError(
+            "The workers of a running cluster need parts, a folder that all its machines see, or "
+            f"a URL such as s3://bucket/parts. Got address {address!r} and no parts."
+        )
+
+
+def check_fit_on_ray(method: Method, *, normals: bool, max_memory: object = None) -> None:
+    """What a fit on a Ray cluster cannot do. normals: whether there are any."""
     if method.weights == "uniform":
         raise OptionError("weights='uniform' compares nothing, so runner 'ray' has nothing to do.")
     if method.n_peers == "all" and not normals:
@@ -68,11 +69,6 @@ def check_runner(
         raise OptionError(
             "runner 'ray' streams a set of any size, and workers take memory of their own, so "
             f"max_memory cannot be kept to: leave it out. Got {max_memory!r}."
-        )
-    if address is not None and parts is None:
-        raise OptionError(
-            "The workers of a running cluster need parts, a folder that all its machines see, or "
-            f"a URL such as s3://bucket/parts. Got address {address!r} and no parts."
         )
 
 

@@ -17,9 +17,9 @@ from PIL import Image
 
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bools, Source
+from flawsort.core.text import printable
 from flawsort.images.decode import UnreadableImage as UnreadableImage
 from flawsort.images.decode import is_deep, load, upright_size
-from flawsort.images.find import printable
 
 MAX_PIXELS = 200_000_000
 MAX_TILES = 16

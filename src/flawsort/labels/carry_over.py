@@ -11,8 +11,7 @@ import numpy as np
 
 from flawsort.clusters.constrained import carry_over
 from flawsort.core.records import ImageSet
-from flawsort.core.text import pluralise
-from flawsort.images.find import printable
+from flawsort.core.text import pluralise, printable
 from flawsort.labels.edit_checks import Edit
 from flawsort.labels.edits import CARRY
 from flawsort.labels.groups import Labelling

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from flawsort.core.records import Ints
 from flawsort.core.tables import make_frame
-from flawsort.core.text import pluralise
-from flawsort.images.find import printable
+from flawsort.core.text import pluralise, printable
 from flawsort.labels.groups import Group, Labelling, Role, first_labelling
 from flawsort.labels.store import read_labelling
 from flawsort.outputs.report import render_report

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flawsort.backbones.cache import default_cache_folder
 from flawsort.core.errors import FlawsortError, RunError
-from flawsort.images.find import printable
+from flawsort.core.text import printable
 from flawsort.labels.edits import effective
 from flawsort.labels.store import EditStore, Session, State
 from flawsort.review.pictures import Pictures

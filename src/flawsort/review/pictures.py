@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from PIL import Image
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import RemoteFile
+from flawsort.core.store import FORMAT, Store, prune
 from flawsort.core.threads import n_threads
 from flawsort.embeddings.heat import colour_table
 from flawsort.images.decode import upright_size
@@ -34,12 +34,12 @@ IMAGE_SIDE = 1600
 # Heat is drawn this many times as large as the grid of patches.
 HEAT_ZOOM = 8
 THUMBNAIL_QUALITY, IMAGE_QUALITY = 82, 90
-# Changes whenever the same row would look another way.
-FORMAT = 1
 CACHE_LIMIT = 2 * 2**30
 STORES_BETWEEN_PRUNES = 2000
 MEMORY_LIMIT = 48 * 2**20
 MEDIA_TYPES = {"thumb": "image/jpeg", "image": "image/jpeg", "heat": "image/png"}
+
+_SUFFIX = ".jpg"
 
 What: TypeAlias = Literal["thumb", "image", "heat"]
 # An image of 200 megapixels takes a gigabyte while it is decoded.
@@ -125,47 +125,30 @@ class Pictures:
 
 
 class PictureFiles:
-    """Pictures kept in a folder, one file each; past a limit the least recently made go."""
+    """Pictures kept in a folder, one file each; past a limit the least recently used go."""
 
     def __init__(self, folder: Path, *, limit: int = CACHE_LIMIT):
         self._folder, self._limit = folder, limit
+        self._store = Store(folder, {}, suffix=_SUFFIX)
         self._stored = 0
 
     def get(self, tag: str, make: Callable[[], bytes]) -> bytes:
         """The picture of that tag, made where there is none yet. A full or read-only disk costs
         time and nothing else."""
-        path = self._folder / tag[:2] / f"{tag}.jpg"
-        with contextlib.suppress(OSError):
-            content = path.read_bytes()
-            if content.startswith(b"\xff\xd8") and content.endswith(b"\xff\xd9"):
-                return content
+        kept = self._store.load(tag)
+        if kept is not None:
+            return bytes(kept)
         content = make()
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(content)
-            temporary.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._store.save(tag, [content])
         self._stored += 1
         if self._stored % STORES_BETWEEN_PRUNES == 0:
             self.prune()
         return content
 
     def prune(self) -> None:
-        """Remove the oldest until the rest fits the limit."""
-        found = []
-        for path in self._folder.glob("*/*.jpg*"):
-            with contextlib.suppress(OSError):
-                found.append((path, path.stat()))
-        size = sum(stat.st_size for _, stat in found)
-        for path, stat in sorted(found, key=lambda entry: entry[1].st_mtime):
-            if size <= self._limit:
-                break
-            with contextlib.suppress(OSError):
-                path.unlink()
-                size -= stat.st_size
+        """Remove the least recently used until the rest fits the limit."""
+        prune(self._folder, _SUFFIX, self._limit)
 
 
 class _Recent:

@@ -7,9 +7,7 @@ period and the proposed new kind), thumbnails.bin and thumbnails.npy, and about.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 from flawsort.clusters.assign import Assignment
 from flawsort.core.errors import OptionError, RunError
 from flawsort.core.records import Floats, ImageSet
+from flawsort.core.storage import new_folder
 from flawsort.core.tables import INTEGER, NUMBER, TEXT, Column, Columns, Table, read_parquet
 from flawsort.runs.folder import ASSIGNED as ASSIGNED
 from flawsort.runs.stored import PicturesPart
@@ -118,17 +117,13 @@ def check_name(run: Path, name: str) -> None:
 def keep(run: Path, kept: Kept) -> Path:
     """Write a batch, whole or not at all; returns its folder."""
     place = run / ASSIGNED / kept.name
-    partial = place.with_name(f".{kept.name}.{os.getpid()}")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        (partial / TABLE).write_bytes(NEW_IMAGES.parquet(kept.table))
-        for file, content in THUMBNAILS.contents(kept.thumbnails).items():
-            (partial / file).write_bytes(content)
-        (partial / ABOUT).write_text(json.dumps(kept.about, indent=2) + "\n", "utf-8")
-        partial.rename(place)
+        with new_folder(place, replace=False) as partial:
+            (partial / TABLE).write_bytes(NEW_IMAGES.parquet(kept.table))
+            for file, content in THUMBNAILS.contents(kept.thumbnails).items():
+                (partial / file).write_bytes(content)
+            (partial / ABOUT).write_text(json.dumps(kept.about, indent=2) + "\n", "utf-8")
     except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise OptionError(f"Cannot keep images in '{place}': {error.strerror or error}.") from error
     return place
 

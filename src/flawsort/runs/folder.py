@@ -1,20 +1,15 @@
 """Save a run to a folder and open it again: JSON, npy and parquet; no pickle.
 
-A run is written to a temporary folder beside its place and moved there at the end, so that an
-interrupted one never looks finished. manifest.json is written last and names the SHA-256 of every
-other file; opening a run checks the files that it reads. docs/reference/run-format.md describes all
-files.
+A run is there whole or not at all. manifest.json names the SHA-256 of every other file; opening a
+run checks the files that it reads. docs/reference/run-format.md describes all files.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import json
 import os
-import shutil
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -22,6 +17,16 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from flawsort.core.errors import OptionError, RunError
+from flawsort.core.storage import (
+    Unpublished,
+    new_folder,
+    read_known,
+    recover,
+    replace_together,
+    settle,
+    sha256,
+    try_writing,
+)
 from flawsort.runs.run import PARTS, Manifest, Run
 
 FORMAT_NAME = "flawsort-run"
@@ -43,9 +48,7 @@ def prepare_output(folder: Path, *, overwrite: bool, carried: bool = False) -> N
 
 
 def _prepare(folder: Path, overwrite: bool) -> None:
-    retired = _beside(folder, "old")
-    if retired.is_dir() and not folder.exists():  # killed between the two moves of a replacement
-        retired.rename(folder)
+    recover(folder)
     if folder.exists() and not folder.is_dir():
         raise OptionError(
             f"The output '{folder}' is a file. Name a folder that does not exist yet."
@@ -66,15 +69,11 @@ def _prepare(folder: Path, overwrite: bool) -> None:
                 f"The output folder '{folder}' already holds a run. "
                 "Name another one, or pass --overwrite to replace it."
             )
-    partial = _partial(folder)
-    _remove_left_overs(folder)
     try:
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir()
-        partial.rmdir()
+        try_writing(folder)
     except OSError as error:
         raise OptionError(
-            f"Cannot write to '{partial.parent}': {error.strerror or error}. "
+            f"Cannot write to '{folder.resolve().parent}': {error.strerror or error}. "
             "Choose another place with -o."
         ) from error
 
@@ -107,35 +106,33 @@ def save_run(
     people said of the run that is there; it is not replaced otherwise."""
     # What people put there meanwhile is asked about at the end, when the run is safe.
     _prepare(folder, overwrite)
-    partial = _partial(folder)
-    partial.mkdir()
     try:
-        for name, content in run.files().items():
-            if isinstance(content, bytes):
-                (partial / name).write_bytes(content)
-            else:  # may be large: straight to disk
-                np.save(partial / name, content, allow_pickle=False)
-        for name, text in (extra or {}).items():
-            (partial / name).write_text(text, "utf-8")
-        hashes = {path.name: _sha256(path) for path in sorted(partial.iterdir())}
-        _write_json(partial / MANIFEST, {**run.manifest, "files": hashes})
-        if furnish is not None:
-            furnish(partial)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    try:
-        _protect(folder, carried)  # somebody may have come in meanwhile
-        _move_into_place(partial, folder.resolve())
-    except (OSError, OptionError) as error:
-        rescued = partial
-        with contextlib.suppress(OSError):  # under a name that no later run takes for a left-over
-            rescued = partial.rename(_beside(folder, f"finished-{os.getpid()}"))
-        why = str(getattr(error, "strerror", None) or error).removesuffix(".")
+        with new_folder(
+            folder, rescue=True, before_publish=lambda: _protect(folder, carried)
+        ) as partial:
+            _write(run, partial, extra or {})
+            if furnish is not None:
+                furnish(partial)
+    except Unpublished as error:
+        cause = error.__cause__
+        why = str(getattr(cause, "strerror", None) or cause).removesuffix(".")
         raise RunError(
             f"The run is whole but could not be moved to '{folder}': {why}. "
-            f"It is in '{rescued}': move it yourself."
+            f"It is in '{error.kept}': move it yourself."
         ) from error
+
+
+def _write(run: Run, folder: Path, extra: Mapping[str, str]) -> None:
+    """Fill an empty folder."""
+    for name, content in run.files().items():
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        else:  # may be large: straight to disk
+            np.save(folder / name, content, allow_pickle=False)
+    for name, text in extra.items():
+        (folder / name).write_bytes(text.encode())
+    hashes = {path.name: sha256(path) for path in sorted(folder.iterdir())}
+    (folder / MANIFEST).write_bytes(_json({**run.manifest, "files": hashes}).encode())
 
 
 @overload
@@ -159,6 +156,9 @@ def open_run(folder: str | Path, kind: type[Run] = Run) -> Run:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a run, its format checked."""
     path = folder / MANIFEST
+    if not folder.is_dir():
+        with contextlib.suppress(OSError):  # a disk that is read-only
+            recover(folder)
     if not folder.is_dir():
         raise RunError(
             f"No run folder at '{folder}'. Check the path, or make one: flawsort cluster."
@@ -187,12 +187,13 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def replace_files(folder: Path, texts: Mapping[str, str]) -> None:
-    """Put newly made files, such as the report, into a run."""
+    """Put newly made files, such as the report, into a run: all of them, or none."""
+    settle(folder, read_manifest(folder)["files"])
+    contents = {name: text.encode() for name, text in texts.items()}
     manifest = read_manifest(folder)
-    for name, text in texts.items():
-        _write_text(folder / name, text)
-        manifest["files"][name] = _sha256(folder / name)
-    _write_json(folder / MANIFEST, manifest)
+    for name, content in contents.items():
+        manifest["files"][name] = hashlib.sha256(content).hexdigest()
+    replace_together(folder, {**contents, MANIFEST: _json(manifest)})
 
 
 def read_text(folder: Path, name: str) -> str | None:
@@ -203,48 +204,15 @@ def read_text(folder: Path, name: str) -> str | None:
 
 def _read(folder: Path, manifest: Manifest, name: str) -> bytes:
     try:
-        content = (folder / name).read_bytes()
-        expected = manifest["files"][name]
+        content = read_known(folder / name, manifest["files"][name])
     except (OSError, KeyError) as error:
         raise RunError(f"The run '{folder}' is damaged: {name} is missing ({error}).") from error
-    if hashlib.sha256(content).hexdigest() != expected:
+    if content is None:
         raise RunError(
             f"The run '{folder}' is damaged: {name} has changed since it was written. "
             "Make the run again with flawsort cluster."
         )
     return content
-
-
-def _partial(folder: Path) -> Path:
-    """Where this process writes a run: two that have the same output must not mix their files."""
-    return _beside(folder, f"partial-{os.getpid()}")
-
-
-def _beside(folder: Path, what: str) -> Path:
-    place = folder.resolve()  # also of ".", and of a link to a folder elsewhere
-    return place.with_name(f".{place.name}.{what}")
-
-
-def _remove_left_overs(folder: Path) -> None:
-    """Clear what processes left that were killed while they saved a run here."""
-    for path in _beside(folder, "x").parent.glob(
-        f"{glob.escape(_beside(folder, 'partial-').name)}*"
-    ):
-        number = path.name.rpartition("-")[2]
-        if number.isdigit() and (int(number) == os.getpid() or not _alive(int(number))):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _alive(process: int) -> bool:
-    if sys.platform == "win32":  # there, asking would end it
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def _holds_run(folder: Path) -> bool:
@@ -256,26 +224,5 @@ def _holds_run(folder: Path) -> bool:
         return False
 
 
-def _move_into_place(partial: Path, folder: Path) -> None:
-    """The old run, if there is one, gives way only when the new one is whole."""
-    old = _beside(folder, "old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    partial.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_json(path: Path, content: Manifest) -> None:
-    _write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _write_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, "utf-8")
-    temporary.replace(path)
+def _json(content: Manifest) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -12,15 +12,15 @@ from typing import Annotated, Any, Self, TypeAlias, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.backbones.base import INPUT_SIZE_OF_PATCHES
 from flawsort.clusters.kinds import Kinds, Regions
 from flawsort.core.errors import RunError
 from flawsort.core.records import Bools, Floats, ImageSet, Ints, RemoteFile, SetAside
 from flawsort.core.remote import is_url
 from flawsort.core.tables import Table
-from flawsort.core.text import pluralise
+from flawsort.core.text import pluralise, printable
 from flawsort.embeddings.heat import HeatScale, image_heat
 from flawsort.embeddings.regions import Outlines, mask_cells
-from flawsort.images.find import printable
 from flawsort.images.view import UnreadableImage, View
 from flawsort.runs.stored import (
     ArrayPart,
@@ -36,8 +36,6 @@ from flawsort.runs.tables import IMAGES, LOOKS_NORMAL, REGIONS, SEVERAL
 
 Manifest: TypeAlias = dict[str, Any]
 
-# What the backbone would be given, where a run was made from patches and had none.
-INPUT_SIZE_OF_PATCHES = (256, 256)
 LISTED_GROUPS = 8
 
 

@@ -12,9 +12,9 @@ from flawsort.clusters.kinds import Kinds, Regions
 from flawsort.clusters.placement import Placement, typicality
 from flawsort.core.records import Floats, ImageSet, Ints
 from flawsort.core.tables import INTEGER, NUMBER, TEXT, Column, Columns, Table
+from flawsort.core.text import printable
 from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, HeatScale
 from flawsort.embeddings.regions import Outlines, mask_text
-from flawsort.images.find import printable
 
 # Between the kinds of an image, in tables and in truths.
 SEVERAL = ";"

@@ -18,14 +18,13 @@ from PIL import Image
 
 from flawsort._version import __version__
 from flawsort.core.records import SetAside
-from flawsort.core.text import pluralise
+from flawsort.core.text import clean, pluralise
 from flawsort.embeddings.heat import colour_table, overlay
 from flawsort.embeddings.regions import Outlines
 from flawsort.images.view import UnreadableImage, thumbnail
 from flawsort.labels.groups import Group
 from flawsort.outputs.exports.content import Content
 from flawsort.outputs.exports.examples import Chosen, choose
-from flawsort.outputs.exports.naming import clean
 from flawsort.outputs.exports.writing import Link, write_text
 
 # Of a picture that the run has no thumbnail of.

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import RemoteFile, SetAside
+from flawsort.core.text import clean
 from flawsort.core.threads import in_threads
 from flawsort.images.decode import upright_size
 from flawsort.images.find import digest_of
 from flawsort.images.view import UnreadableImage
 from flawsort.labels.groups import Group, Labelling, kinds, region_groups, without_flaw
 from flawsort.outputs.exports.masks import Cutout, Lattice, lattice
-from flawsort.outputs.exports.naming import clean, distinct_titles, safe_paths
+from flawsort.outputs.exports.naming import distinct_titles, safe_paths
 from flawsort.runs.run import Run
 
 UNKNOWN = -1

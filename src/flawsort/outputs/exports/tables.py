@@ -10,9 +10,9 @@ from typing import Any
 
 from flawsort.core.records import SetAside
 from flawsort.core.tables import FLAG, INTEGER, NUMBER, TEXT, Column, Columns, Table, Type
+from flawsort.core.text import clean
 from flawsort.labels.groups import region_groups
 from flawsort.outputs.exports.content import UNKNOWN, Content
-from flawsort.outputs.exports.naming import clean
 from flawsort.outputs.exports.writing import Link, write_text
 
 # Between the kinds of an image. In a title within such a list it becomes a comma.

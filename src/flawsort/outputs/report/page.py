@@ -11,8 +11,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from flawsort.core.text import pluralise
-from flawsort.outputs.report.payload import clean, island, payload
+from flawsort.core.text import clean, pluralise
+from flawsort.outputs.report.payload import island, payload
 from flawsort.outputs.web import bundle, shared_scripts
 from flawsort.runs.preview import excerpt
 from flawsort.runs.run import Run

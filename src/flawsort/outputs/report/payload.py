@@ -15,6 +15,7 @@ from PIL import Image
 from flawsort.clusters.kinds import STANDING_OUT_SHARE
 from flawsort.clusters.placement import BORDERLINE_MARGIN
 from flawsort.core.records import Floats
+from flawsort.core.text import clean
 from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, NORMAL_GROUP_SHARE, colour_table
 from flawsort.outputs.web import k_span
 from flawsort.runs.run import Run
@@ -67,11 +68,6 @@ def island(data: dict[str, Any]) -> str:
     """`data` as JSON that may stand inside a script element, whatever the names hold."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def clean(value: object) -> str:
-    """Text that can be written as UTF-8: a file name may hold bytes that are no text."""
-    return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
 def _heat_cells(run: Run) -> tuple[NDArray[np.uint8], tuple[int, int]]:
