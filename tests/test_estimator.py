@@ -535,7 +535,7 @@ class TestErrors:
             ({"temperature": float("inf")}, "temperature must be greater than 0 and finite"),
             ({"absolute_temperature": -1}, "absolute_temperature must be greater than 0"),
             ({"temperature": 1, "absolute_temperature": 1}, "not both"),
-            ({"weights": "uniform"}, "no residual to pool: use pooling='average' with it"),
+            ({"weights": "uniform"}, "pooling must be 'average' for uniform weights"),
         ],
     )
     def test_method_choices(self, choices: dict[str, Any], message: str) -> None:

@@ -145,8 +145,9 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         check_random_state(self.random_state)
         if normal is not None and method.weights == "uniform":
             raise OptionError(
-                "weights='uniform' compares images with nothing, so normal images have no use: "
-                "leave one of the two out."
+                "'uniform' compares images with nothing, so normal images have no use: leave one "
+                "of the two out.",
+                parameter="weights",
             )
         # Workers of a cluster have no GPU unless it was asked for.
         device = "cpu" if self.runner == "ray" and self.device is None else self.device
@@ -181,7 +182,9 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             self.warnings_ += input_warnings(taken.images, taken.normals)
         elif isinstance(images, Bags) and not isinstance(normals, ImageSet):
             if self.runner == "ray":
-                raise OptionError("runner 'ray' takes images from files or URLs, not as Bags.")
+                raise OptionError(
+                    "'ray' takes images from files or URLs, not as Bags.", parameter="runner"
+                )
             taken = take_in_bags(images, normals)
         else:
             raise InputError("Give images and normals both as files or arrays, or both as Bags.")

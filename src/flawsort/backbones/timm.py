@@ -128,8 +128,9 @@ def _side(name: str, network: Network, image_size: int | None) -> int:
     step = network.step
     if not (step <= image_size <= LARGEST_INPUT and image_size % step == 0):
         raise BackboneError(
-            f"image_size must be a multiple of {step} between {step} and {LARGEST_INPUT} for "
-            f"'{name}'. Got {image_size}."
+            f"must be a multiple of {step} between {step} and {LARGEST_INPUT} for '{name}'. "
+            f"Got {image_size}.",
+            parameter="image_size",
         )
     return image_size
 
@@ -157,12 +158,13 @@ def choose_device(device: str | None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", device):
-        raise OptionError(f"device must be cpu, cuda or cuda:N. Got '{device}'.")
+        raise OptionError(f"must be cpu, cuda or cuda:N. Got '{device}'.", parameter="device")
     place = torch.device(device)
     if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
         raise OptionError(
-            f"device '{device}' is not among the {torch.cuda.device_count()} GPUs that torch sees. "
-            f"Leave it out or pass cpu."
+            f"'{device}' is not among the {torch.cuda.device_count()} GPUs that torch sees. "
+            f"Leave it out or pass cpu.",
+            parameter="device",
         )
     return place
 

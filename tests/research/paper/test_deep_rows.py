@@ -306,7 +306,7 @@ class TestWhenTheyAreTrained:
         file = tmp_path / name
         file.write_text("no weights")
         training = Training(weights=file)
-        with pytest.raises(OptionError, match="--deep-weights cannot be used: "):
+        with pytest.raises(OptionError, match="deep_weights cannot be used: "):
             run(sets[1:], tmp_path, "clusterers", deep=True, training=training)
         assert not (tmp_path / "trained").exists()
 

@@ -80,7 +80,9 @@ def write_export(
     _check("format", format, FORMATS)
     _check("link", link, LINKS)
     if link != "copy" and format in WITHOUT_IMAGES:
-        raise OptionError(f"link is for formats with images, and {format} has none. Got '{link}'.")
+        raise OptionError(
+            f"is for formats with images, and {format} has none. Got '{link}'.", parameter="link"
+        )
     from flawsort.outputs.exports.content import gathered
     from flawsort.outputs.exports.writing import (
         MARKER,
@@ -107,7 +109,7 @@ def write_export(
 
 def _check(name: str, value: str, accepted: Collection[str]) -> None:
     if value not in accepted:
-        raise OptionError(f"{name} must be one of {', '.join(accepted)}. Got '{value}'.")
+        raise OptionError(f"must be one of {', '.join(accepted)}. Got '{value}'.", parameter=name)
 
 
 def _writer(format: str) -> Callable[[Content, Path, Link], list[SetAside]]:

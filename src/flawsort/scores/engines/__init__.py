@@ -29,7 +29,7 @@ def choose_engine(
     last digits of float32: float32 on the CPU, float16 (with sums in float32) on a GPU.
     """
     if device is not None and not re.fullmatch(r"cpu|cuda(:[0-9]+)?", device):
-        raise OptionError(f"device must be cpu, cuda or cuda:N. Got '{device}'.")
+        raise OptionError(f"must be cpu, cuda or cuda:N. Got '{device}'.", parameter="device")
     n_gpus = 0 if device == "cpu" else _gpus()
     if device is None:
         device = "cuda" if n_gpus else "cpu"
@@ -40,8 +40,8 @@ def choose_engine(
         arithmetic = ARITHMETIC[kind][0]
     if arithmetic not in ARITHMETIC[kind]:
         raise OptionError(
-            f"arithmetic must be one of {', '.join(ARITHMETIC[kind])} on {kind}. "
-            f"Got '{arithmetic}'."
+            f"must be one of {', '.join(ARITHMETIC[kind])} on {kind}. Got '{arithmetic}'.",
+            parameter="arithmetic",
         )
     if kind == "cuda":
         return _on_gpu(device, n_gpus, arithmetic)
@@ -56,8 +56,9 @@ def _on_gpu(device: str, n_gpus: int, arithmetic: str) -> Engine:
             "" if find_spec("torch") else " torch is not installed: pip install 'flawsort[torch]'."
         )
         raise OptionError(
-            f"device '{device}' is not among the {n_gpus} GPUs that can be used here.{torch} Use "
-            "--device cpu, or leave it out."
+            f"'{device}' is not among the {n_gpus} GPUs that can be used here.{torch} Use cpu, or "
+            "leave it out.",
+            parameter="device",
         )
     return _on_torch(device, arithmetic, fused=_kernels_run(device))
 
@@ -86,8 +87,9 @@ def _kernels_run(device: str) -> bool:
 def _on_torch(device: str, arithmetic: str, *, fused: bool) -> Engine:
     if find_spec("torch") is None:
         raise OptionError(
-            f"arithmetic '{arithmetic}' on the CPU is torch's, which is not installed: "
-            "pip install 'flawsort[torch]', or use int8 or float32."
+            f"'{arithmetic}' on the CPU needs torch, which is not installed: "
+            "pip install 'flawsort[torch]', or use int8 or float32.",
+            parameter="arithmetic",
         )
     from flawsort.scores.engines.torch_engine import TorchEngine
 

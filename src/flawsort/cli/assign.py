@@ -1,75 +1,168 @@
-"""What `flawsort assign` does: new images into the groups of a run, shown and as a table."""
+"""The command `flawsort assign`: new images into the groups of a run. Heavy imports inside."""
 
 from __future__ import annotations
 
 import errno
 import os
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
+import typer
 
-from flawsort._version import __version__
 from flawsort.cli import console
+from flawsort.cli.options import (
+    Arithmetic,
+    Cache,
+    Device,
+    Glob,
+    Json,
+    NoCache,
+    Quiet,
+    Sources,
+    cache_folder,
+)
 from flawsort.core.errors import OptionError
-from flawsort.core.records import ImageSet, Ints, Progress
 from flawsort.core.text import pluralise
-from flawsort.embeddings.weights import image_scores
-from flawsort.images.find import find_images, printable
-from flawsort.labels.groups import current_groups
-from flawsort.labels.store import read_labelling
-from flawsort.runs.assigned import ASSIGNED, Kept, check_name, keep, proposals, propose_kinds
-from flawsort.runs.convert import input_size, load_model, make_thumbnails
-from flawsort.runs.folder import Table, open_run, table_csv, table_parquet
-from flawsort.runs.preview import SHOWN_IMAGES
-from flawsort.runs.trends import SPANS, periods, rises
-from flawsort.runs.trends import counts as count_by
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from flawsort.clusters.assign import Assignment
+    from flawsort.core.records import Floats, ImageSet, Ints, Progress
     from flawsort.estimator import AnomalyClusterer
+    from flawsort.runs.folder import Table
 
 SHOWN_ROWS = 40
 SHOWN_PERIODS = 12
 NEW_KIND = "New kind"
 
 
+def assign(
+    sources: Sources,
+    run: Annotated[
+        Path,
+        typer.Option("--run", "-r", metavar="RUN", help="The run whose groups to sort into."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write a table: FILE.csv or FILE.parquet."
+        ),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Keep the images in the run, to review them as NAME."),
+    ] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT", help="Count images by day, week, month or folder, or by a CSV of lots."
+        ),
+    ] = "day",
+    device: Device = None,
+    glob: Glob = None,
+    arithmetic: Arithmetic = None,
+    cache: Cache = None,
+    no_cache: NoCache = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Sort new images into the groups of a run; -1 is a kind not seen before."""
+    check_table_path(output)
+    with console.showing_progress(quiet) as progress:
+        result = assign_images(
+            run,
+            sources,
+            glob=glob,
+            output=output,
+            keep_as=keep,
+            by=by,
+            where={"device": device, "arithmetic": arithmetic},
+            cache=cache_folder(cache, no_cache),
+            progress=progress,
+        )
+    if as_json:
+        console.print_json(result)
+    else:
+        show_assignment(result, output)
+
+
 def assign_images(
     folder: Path,
     sources: list[str],
     *,
-    glob: str | None,
-    device: str | None,
-    arithmetic: str | None,
-    cache: str | Path | None,
-    progress: Progress | None,
+    glob: str | None = None,
     output: Path | None = None,
     keep_as: str | None = None,
     by: str = "day",
+    where: dict[str, Any],
+    cache: str | Path | None,
+    progress: Progress | None,
 ) -> dict[str, Any]:
     """New images into the groups of a run, as a JSON-able summary.
 
     output: a table to write. keep_as: the name under which the run keeps them, for the review.
-    by: what they are counted by: day, week, month, folder, or a CSV file.
+    by: what they are counted by: day, week, month, folder, or a CSV file. where: the parameters of
+    AnomalyClusterer.load that say which machines do the work.
     """
-    # Whatever is wrong with the run or the device is said before many files are read.
-    model = load_model(folder, device=device, arithmetic=arithmetic)
+    import numpy as np
+
+    from flawsort.estimator import AnomalyClusterer
+    from flawsort.images.find import find_images
+    from flawsort.runs.assigned import ASSIGNED, check_name, propose_kinds
+    from flawsort.runs.trends import SPANS, periods
+
+    # A bad run or device is refused before many files are read.
+    model = AnomalyClusterer.load(folder, **where)
     if keep_as is not None:
         check_name(folder, keep_as)
     span = by if by in SPANS else Path(by)
     images = find_images(sources, glob=glob)
-    periods(images.names, images.sources, span)  # and what is wrong with a table of lots
+    periods(images.names, images.sources, span)  # and so is a bad table of lots
     model.cache, model.progress = cache, progress
     usable, found, scores = model.assign(images)
     when = periods(usable.names, usable.sources, span)
     proposed = propose_kinds(found.unseen, model.linkage_, model.n_clusters_)
-    table: Table = {
-        "name": list(usable.names),
+    table = _table(folder, usable, found, scores, when, proposed)
+    if output is not None:
+        write_table(table, output)
+    if keep_as is not None:
+        _keep(folder, keep_as, model, usable, table, by)
+    return {
+        "run": str(folder),
+        "n_images": len(usable),
+        "kept": None if keep_as is None else str(folder / ASSIGNED / keep_as),
+        "by": by,
+        **_counts(found.labels, when),
+        "new_kinds": np.bincount(proposed).tolist(),
+        "titles": dict(zip(map(str, table["cluster"]), table["title"], strict=True)),
+        "set_aside": [{"name": entry.name, "reason": entry.reason} for entry in usable.set_aside],
+        "images": [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)],
+    }
+
+
+def _table(
+    folder: Path,
+    images: ImageSet,
+    found: Assignment,
+    scores: Floats,
+    when: list[str],
+    proposed: NDArray[np.int64],
+) -> Table:
+    """One row an image: where it is put, how sure that is, and when or where it comes from."""
+    import numpy as np
+
+    from flawsort.embeddings.weights import image_scores
+    from flawsort.images.find import printable
+    from flawsort.runs.assigned import proposals
+
+    return {
+        "name": list(images.names),
         "path": [
-            "" if isinstance(s, np.ndarray) else printable(s.absolute()) for s in usable.sources
+            "" if isinstance(s, np.ndarray) else printable(s.absolute()) for s in images.sources
         ],
-        "sha256": list(usable.digests),
+        "sha256": list(images.digests),
         "cluster": found.labels.tolist(),
         "title": _titles(folder, found.labels.tolist()),
         "kinds": [";".join(map(str, groups)) for groups in found.kinds],
@@ -81,46 +174,50 @@ def assign_images(
         "period": when,
         "proposal": proposals(found.labels.tolist(), proposed),
     }
-    if output is not None:
-        write_table(table, output)
-    if keep_as is not None:
-        _keep(folder, keep_as, model, usable, table, by)
-    counts = {int(label): int((found.labels == label).sum()) for label in np.unique(found.labels)}
-    return {
-        "run": str(folder),
-        "n_images": len(usable),
-        "kept": None if keep_as is None else str(folder / ASSIGNED / keep_as),
-        "by": by,
-        "periods": _by_period(found.labels, when),
-        "rises": [asdict(rise) for rise in rises(count_by(found.labels, when))],
-        "new_kinds": [int(n) for n in np.bincount(proposed)] if len(proposed) else [],
-        "counts": {str(label): count for label, count in sorted(counts.items())},
-        "titles": dict(zip(map(str, table["cluster"]), table["title"], strict=True)),
-        "set_aside": [{"name": entry.name, "reason": entry.reason} for entry in usable.set_aside],
-        "images": [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)],
-    }
 
 
 def _titles(folder: Path, labels: list[int]) -> list[str]:
     """What the group of each image is called in the review; "New kind" for -1."""
+    from flawsort.labels.groups import current_groups
+    from flawsort.labels.store import read_labelling
+    from flawsort.runs.folder import open_run
+
     run = open_run(folder)
     labelling = read_labelling(folder, run)
     now = current_groups(labels, run, labelling).tolist()
     return [NEW_KIND if group < 0 else labelling.groups[group].title for group in now]
 
 
-def _by_period(labels: Ints, when: list[str]) -> dict[str, dict[str, int]]:
-    """Images of each group in each period."""
-    found = count_by(labels, when)
+def _counts(labels: Ints, when: list[str]) -> dict[str, Any]:
+    """Images of each group, in all and by period, and the groups that have become more frequent."""
+    from collections import Counter
+    from dataclasses import asdict
+
+    from flawsort.runs.trends import counts, rises
+
+    found = counts(labels, when)
     return {
-        period: {str(group): int(n) for group, n in zip(found.groups, row, strict=True)}
-        for period, row in zip(found.periods, found.table, strict=True)
+        "counts": {str(label): n for label, n in sorted(Counter(labels.tolist()).items())},
+        "periods": {
+            period: {str(group): int(n) for group, n in zip(found.groups, row, strict=True)}
+            for period, row in zip(found.periods, found.table, strict=True)
+        },
+        "rises": [asdict(rise) for rise in rises(found)],
     }
 
 
 def _keep(
     folder: Path, name: str, model: AnomalyClusterer, images: ImageSet, table: Table, by: str
 ) -> None:
+    from datetime import UTC, datetime
+
+    import numpy as np
+
+    from flawsort._version import __version__
+    from flawsort.runs.assigned import Kept, keep
+    from flawsort.runs.convert import input_size, make_thumbnails
+    from flawsort.runs.preview import SHOWN_IMAGES
+
     at = datetime.now(UTC).isoformat(timespec="seconds")
     about = {"at": at, "by": by, "n_images": len(images), "flawsort": __version__}
     rows = np.arange(min(len(images), SHOWN_IMAGES))
@@ -224,6 +321,8 @@ def _try_to_write(path: Path) -> None:
 
 def write_table(table: Table, path: Path) -> None:
     """A table as CSV or parquet, by the file's suffix."""
+    from flawsort.runs.folder import table_csv, table_parquet
+
     content = table_csv(table).encode() if path.suffix == ".csv" else table_parquet(table)
     try:
         path.write_bytes(content)
