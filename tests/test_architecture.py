@@ -15,7 +15,7 @@ from helpers.plates import ROOT
 SOURCES = ROOT / "src" / "flawsort"
 ROOMS = (
     "core", "images", "backbones", "scores", "embeddings", "clusters", "fitting", "runs", "labels",
-    "outputs", "estimator", "review", "research", "cli",
+    "outputs", "review", "research", "estimator", "cli",
 )  # fmt: skip
 MODULES = {
     ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__"): path

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 
 import pytest
 import typer
 
 import flawsort
 from flawsort.cli import app
+from flawsort.outputs.exports import FORMATS
 from helpers.plates import MAIN, ROOT, run_code
 
 HEAVY = (
@@ -103,7 +105,7 @@ finally:
 class TestDocuments:
     @pytest.mark.parametrize("command", ["", *COMMANDS])
     def test_every_option_is_documented(self, command: str) -> None:
-        text = next((ROOT / "docs").rglob("command-line.md")).read_text("utf-8")
+        text = (ROOT / "docs" / "reference" / "command-line.md").read_text("utf-8")
         group = typer.main.get_command(app)
         parser = group.commands[command] if command else group  # type: ignore[attr-defined]
         options = [
@@ -117,6 +119,23 @@ class TestDocuments:
         missing = [name for name in options if not re.search(rf"{re.escape(name)}(?![\w-])", text)]
         assert missing == []
         assert f"flawsort {command}".strip() in text
+
+    def test_every_public_name_is_documented(self) -> None:
+        text = (ROOT / "docs" / "reference" / "python-api.md").read_text("utf-8")
+        assert [name for name in flawsort.__all__ if f"`{name}`" not in text] == []
+
+    def test_every_export_is_documented(self) -> None:
+        text = (ROOT / "docs" / "reference" / "export-formats.md").read_text("utf-8")
+        assert [name for name in FORMATS if f"`{name}`" not in text] == []
+
+    def test_every_dependency_has_a_reason(self) -> None:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+        reasons = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## Why each dependency")
+        extras = project["optional-dependencies"]
+        packages = [*project["dependencies"], *(one for some in extras.values() for one in some)]
+        names = [re.split(r"[\[<>=]", package)[0] for package in packages]
+        assert [name for name in names if not re.search(rf"\b{name}\b", reasons[2])] == []
+        assert [extra for extra in extras if f"| `{extra}` |" not in reasons[2]] == []
 
     def test_readme_begins_with_the_demo_and_the_tests(self) -> None:
         demo, tests = blocks((ROOT / "README.md").read_text("utf-8"))[:2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -44,10 +43,10 @@ from flawsort.images.inputs import (
     gather,
     said_of,
     used_images,
+    with_window,
 )
-from flawsort.images.view import View, measure_window
+from flawsort.images.view import View
 from flawsort.scores.engines import Engine, choose_engine
-from flawsort.scores.reference import NormalReference
 
 # Whether a region is like any image is asked of so many of a large set.
 COMPARED_WITH_REGIONS = 16384
@@ -331,7 +330,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def image_heat_(self) -> Floats | None:
         """(n,), how hot each image is; None without known-good images, since only they say what is
         normal: among peers a faint flaw may look it."""
-        if not isinstance(self.describer_.reference, NormalReference):
+        reference = self.describer_.reference
+        if reference is None or not reference.knows_normal:
             return None
         return image_heat(self.scores_, self.heat_, self.valid_)
 
@@ -418,11 +418,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Measure the window of deep images, if any, and open the backbone."""
         check_found(images)
         check_count(len(images), self.n_clusters, images)
-        if self.view_.window is None:
-            with self._timed("find"):
-                sources = images.sources + (normals.sources if normals else ())
-                window = measure_window(sources, self.view_.max_pixels)
-                self.view_ = replace(self.view_, window=window)
+        with self._timed("find"):
+            self.view_ = with_window(self.view_, images, normals)
         backbone = self._open_backbone()
         self.backbone_ = backbone.info
         return Intake(backbone, self.view_, self.cache, self.progress)

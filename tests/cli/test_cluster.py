@@ -12,6 +12,7 @@ import pytest
 
 import flawsort
 from flawsort.cli.cluster_summary import show_clusters
+from flawsort.embeddings.pooling import POOLINGS
 from helpers.command_line import SMALL
 from helpers.plates import Cli
 
@@ -124,6 +125,35 @@ class TestCluster:
         assert json.loads(cli("cluster", "parts", "--glob", "s*", *line).out)["n_images"] == 7
         (here / "list.txt").write_text("parts/dent00.png\nparts/streak08.png\n# end\n")
         assert json.loads(cli("cluster", "list.txt", *line).out)["n_images"] == 2
+
+    def test_help_begins_with_what_people_need(self, cli: Cli) -> None:
+        text = cli("cluster", "--help").out
+        headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+        assert headings == [
+            "Arguments", "Options", "Looking at images", "Comparing images",
+            "Memory and clusters of machines", "The paper's choices", "Output and scripts",
+        ]  # fmt: skip
+        sections = re.split(r"^\S.*:\n", text, flags=re.MULTILINE)[2:]
+        named = [re.findall(r"^  (?:-\w, )?(--[\w-]+)", part, re.MULTILINE) for part in sections]
+        assert named[0] == [
+            "--normal", "--output", "--clusters", "--preset", "--labels-from", "--truth", "--roi",
+            "--tile", "--device", "--overwrite",
+        ]  # fmt: skip
+        assert all(named)
+        assert named[-1][-1] == "--help"
+        assert max(map(len, text.splitlines())) <= 80
+        assert "\x1b" not in text
+
+    def test_open(self, here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        opened: list[str] = []
+        monkeypatch.setattr("webbrowser.open", opened.append)
+        assert cli("cluster", "parts", "-o", "new", "-k", "2", *SMALL, "--open").code == 0
+        assert opened == [(here / "new" / "report.html").as_uri()]
+
+    def test_help_names_every_pooling(self, cli: Cli) -> None:
+        text = " ".join(cli("cluster", "--help").out.split())
+        for name, one in POOLINGS.items():
+            assert f"{name} ({one.summary})" in text
 
     def test_of_one_there_is_one(self, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
         run = flawsort.open_run(saved)

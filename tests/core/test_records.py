@@ -49,6 +49,21 @@ def test_image_set_of_unequal_lengths_is_refused() -> None:
         ImageSet(("a",), (), ("1",))
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_valid_patches_of_an_image(dtype: type) -> None:
+    patches = unit_vectors(2, 6, 3, dtype=dtype)
+    valid = np.array([[True] * 6, [True, False, False, True, False, True]])
+    for bags, rows in (
+        (Bags(patches, (2, 3), valid), [0, 3, 5]),
+        (Bags(patches, (2, 3)), [*range(6)]),
+    ):
+        found = bags.valid_patches(1)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, patches[1, rows])
+        found[:] = 0
+    assert patches.any(axis=2).all()  # a copy
+
+
 def test_bags_say_their_sizes_and_can_be_taken() -> None:
     patches = unit_vectors(4, 6, 3)
     valid = np.ones((4, 6), bool)

@@ -1,8 +1,8 @@
-"""Numbers in sentences."""
+"""Numbers and names in sentences."""
 
 from __future__ import annotations
 
-from flawsort.core.text import pluralise
+from flawsort.core.text import either, pluralise
 
 
 def test_counted() -> None:
@@ -15,3 +15,9 @@ def test_counted() -> None:
     assert pluralise(0, "name", none="no") == "no names"
     assert pluralise(2, "entry") == "2 entries"
     assert pluralise(2, "day") == "2 days"
+
+
+def test_one_of_several_names() -> None:
+    assert either(["a"]) == "a"
+    assert either("ab") == "a or b"
+    assert either(name for name in "abc") == "a, b or c"

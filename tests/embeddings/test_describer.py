@@ -7,7 +7,7 @@ import pytest
 
 from flawsort.clusters.ward import cut, ward_linkage
 from flawsort.core.records import Bags
-from flawsort.embeddings import describer as describe
+from flawsort.embeddings import pooling
 from flawsort.embeddings.describer import fit_describer, fit_state
 from flawsort.embeddings.extent import N_EXTENTS, ExtentAxes, extents
 from flawsort.embeddings.heat import HeatScale, calibrate
@@ -238,7 +238,7 @@ def test_permuting_images_permutes_their_regions(method: Method, with_normals: b
 def test_the_first_images_of_the_order_are_measured(
     monkeypatch: pytest.MonkeyPatch, with_normals: bool
 ) -> None:
-    monkeypatch.setattr(describe, "ORDINARY_IMAGES", 7)
+    monkeypatch.setattr(pooling, "ORDINARY_IMAGES", 7)
     bags, method = flawed_bags(), Method(n_peers=9)
     reference: NormalReference | PeerReference
     if with_normals:

@@ -15,6 +15,7 @@ from flawsort.embeddings.pooling import (
     BACKGROUND_PATCHES,
     CHOSEN_SHARE,
     ORDINARY_SHARE,
+    POOLINGS,
     RESIDUAL_POWER,
     SHRINKAGE,
     average_pooling,
@@ -23,6 +24,7 @@ from flawsort.embeddings.pooling import (
     residual_whitening,
 )
 from flawsort.embeddings.weights import soft_weights
+from flawsort.scores.reference import compare_with_peers
 from helpers.bags import Array, unit_vectors
 
 
@@ -59,6 +61,15 @@ def test_several_averages_of_an_image(images: list[int]) -> None:
         for d in range(4):
             total = sum(float(weights[row, m]) * float(patches[image, m, d]) for m in range(7))
             assert pooled[row, d] == pytest.approx(total, abs=1e-6)
+
+
+def test_several_sets_of_weights_at_once() -> None:
+    patches = unit_vectors(3, 7, 4, dtype=np.float16)
+    stack = made_weights(15, 7).reshape(5, 3, 7)
+    pooled = average_pooling(patches, stack)
+    assert (pooled.shape, pooled.dtype) == ((5, 3, 4), np.float32)
+    alone = [average_pooling(patches, weights) for weights in stack]
+    np.testing.assert_allclose(pooled, alone, rtol=0, atol=1e-6)
 
 
 def test_an_average_for_each_image_unless_told() -> None:
@@ -453,3 +464,40 @@ def test_patches_that_do_not_count_and_images_not_asked_for_have_no_say() -> Non
         changed = Bags(patches, bags.grid, bags.valid)
         found = residual_whitening(changed, other, lookup(normal), rows)
         np.testing.assert_array_equal(found, before)
+
+
+# ---- every pooling ----
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", POOLINGS)
+def test_what_every_pooling_promises(name: str, masked: bool) -> None:
+    one = POOLINGS[name]
+    assert one.name == name
+    assert one.summary
+    valid = None
+    if masked:
+        valid = np.random.default_rng(4).random((5, 24)) > 0.3
+        valid[:, 2] = True
+    bags = Bags(unit_vectors(5, 24, 4, dtype=np.float16), (4, 6), valid)
+    comparison, _ = compare_with_peers(bags)
+    weights, among = one.focus(soft_weights(comparison.scores, 0.2, valid))
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-5)
+    assert among is None or not weights[~among].any()
+    whitening = one.fit_whitening(bags, comparison, np.arange(5))
+    assert whitening is None or whitening.shape == (4, 4)
+    # A part with the weights of its whole image is that image; parts may share an image.
+    images = np.array([1, 3, 3])
+    pooled, of_parts = one.pool(
+        bags, weights, comparison.expected, parts=(images, weights[images]), whitening=whitening
+    )
+    assert (pooled.shape, pooled.dtype) == ((5, 4), np.float32)
+    np.testing.assert_allclose(of_parts, pooled[images], atol=1e-6)
+    alone, nothing = one.pool(bags, weights, comparison.expected, whitening=whitening)
+    np.testing.assert_array_equal(alone, pooled)
+    assert (nothing.shape, nothing.dtype) == ((0, 4), np.float32)
+    if one.needs_reference:
+        with pytest.raises(ValueError, match="compared with a reference"):
+            one.pool(bags, weights, None)
+    else:
+        np.testing.assert_array_equal(one.pool(bags, weights, None)[0], pooled)

@@ -19,7 +19,9 @@ from flawsort.images.inputs import (
     gather,
     image_set_of,
     used_images,
+    with_window,
 )
+from flawsort.images.view import View
 from helpers.bags import Array, unit_vectors
 
 
@@ -214,3 +216,14 @@ def test_a_link_to_a_listed_file_is_that_file(folder: Path) -> None:
     images = gather([folder / "link.png", folder / "b.png", folder / "a.png"])
     assert isinstance(images, ImageSet)
     assert images.names == ("link.png", "b.png")
+
+
+def test_a_window_is_measured_on_images_and_normals() -> None:
+    dark, bright = (np.full((4, 4), value, np.uint16) for value in (100, 900))
+    images, normals = array_images([dark]), array_images([bright])
+    assert with_window(View(), images).window == (100, 101)
+    low, high = with_window(View(), images, normals).window or (0, 0)
+    assert (round(low), round(high)) == (100, 900)
+    given = View(window=(1, 2))
+    assert with_window(given, images) is given
+    assert with_window(View(), array_images([dark.astype(np.uint8)])).window is None

@@ -106,7 +106,9 @@ class TestRun:
         assert said["flags"] == run.table["flags"]
         np.testing.assert_allclose(said["scores"], run.table["score"], rtol=1e-5)
         np.testing.assert_allclose(said["typicality"], run.table["typicality"], rtol=1e-5)
-        assert said["formats"] == FORMATS
+        assert said["formats"] == [
+            {"name": one.name, "title": one.title, "words": one.words} for one in FORMATS.values()
+        ]
 
     def test_arrays_come_packed(self, looker: RunClient, run: Run) -> None:
         said = looker.api("run").data

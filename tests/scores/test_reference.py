@@ -10,7 +10,14 @@ import pytest
 from flawsort.core.records import Bags
 from flawsort.scores import reference as references
 from flawsort.scores.engines import cpu
-from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
+from flawsort.scores.reference import (
+    NormalReference,
+    PeerReference,
+    Reference,
+    StoredReference,
+    compare_with_peers,
+    restore_reference,
+)
 from helpers.bags import Array, naive_nearest, naive_peer_distances, unit_vectors
 
 
@@ -370,3 +377,49 @@ def test_the_arithmetic_for_new_images_follows_the_work(monkeypatch: pytest.Monk
     monkeypatch.setattr(cpu, "SINGLES_FLOP", 3 * 5 * PAIR)
     assert "float32" in reference.compare(made_bags(3)).how
     assert "int8" in reference.compare(made_bags(4)).how
+
+
+# ---- both ----
+
+
+REFERENCES: dict[str, Reference] = {
+    "exact": NormalReference.from_bags(made_bags(7, seed=1), exact=True),
+    "lists": NormalReference.from_bags(made_bags(7, seed=1), exact=False),
+    "peers": PeerReference(made_bags(5, seed=1).patches, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_reference_is_stored_and_restored(name: str) -> None:
+    reference, bags = REFERENCES[name], made_bags(4)
+    stored = reference.stored()
+    assert (stored.lists is None) == (name != "lists")
+    again = restore_reference(stored, nearest_share=0.5)
+    assert (again.kind, again.knows_normal) == (reference.kind, reference.knows_normal)
+    assert reference.knows_normal == (name != "peers")
+    first, second = reference.compare(bags), again.compare(bags)
+    assert first.how == second.how
+    np.testing.assert_array_equal(first.scores, second.scores)
+    some, chosen = np.array([2, 0]), np.array([[0, 5], [1, 1]])
+    np.testing.assert_array_equal(first.expected(some, chosen), second.expected(some, chosen))
+    twice = again.stored()
+    np.testing.assert_array_equal(twice.patches, stored.patches)
+    assert twice.kind == stored.kind
+
+
+def test_an_unknown_kind_of_reference_is_refused() -> None:
+    with pytest.raises(ValueError, match="reference: 'friends'"):
+        restore_reference(StoredReference("friends", made_bags(5).patches), nearest_share=0.5)
+
+
+def test_many_images_are_compared_in_one_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "SINGLES_FLOP", 3 * 5 * PAIR)
+    engine = references.CpuEngine("auto")
+    peers = PeerReference(made_bags(5).patches, 1.0, engine=engine)
+    assert "float32" in peers.for_many(3, 6).compare(made_bags(1)).how
+    assert "int8" in peers.for_many(4, 6).compare(made_bags(1)).how
+    assert peers.engine is engine
+    monkeypatch.setattr(cpu, "EXACT_FLOP", 2.0 * 4 * 6 * 18 * 5)
+    for n_images, way in ((4, "exactly"), (5, "inverted lists")):
+        normals = NormalReference.from_bags(made_bags(3, seed=1)).for_many(n_images, 6)
+        assert way in normals.compare(made_bags(1)).how

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
-# The best of those small enough to ship; docs/method.md has the measurements.
+# The best of those small enough to ship; docs/evidence/results.md has the measurements.
 DEFAULT_BACKBONE = "efficientnet-lite2"
 
 _FOLDER = Path(__file__).parent

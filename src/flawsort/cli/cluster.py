@@ -175,9 +175,7 @@ def cluster(
     ] = None,
     pooling: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOW", help="residual, or average as in the paper.", rich_help_panel=PAPER
-        ),
+        typer.Option(metavar="HOW", help="What is pooled: {poolings}.", rich_help_panel=PAPER),
     ] = None,
     temperature: Annotated[
         float | None,
@@ -364,7 +362,7 @@ def _evaluation(run: Run, truth: dict[str, str | None]) -> dict[str, Any] | None
 
 def _method(preset: str, choices: dict[str, Any]) -> Method:
     """A preset with the choices of the command line in place of its own."""
-    from flawsort.embeddings.method import PRESETS
+    from flawsort.embeddings.method import PRESETS, poolings_of_any_weights
 
     if preset not in PRESETS:
         raise OptionError(
@@ -373,9 +371,10 @@ def _method(preset: str, choices: dict[str, Any]) -> Method:
     given = {name: value for name, value in choices.items() if value is not None}
     if "absolute_temperature" in given and "temperature" not in given:
         given["temperature"] = None
-    if given.get("weights") == "uniform" and "pooling" not in given:
-        given["pooling"] = "average"
-    return replace(PRESETS[preset], **given)
+    method, able = PRESETS[preset], poolings_of_any_weights()
+    if given.get("weights") == "uniform" and "pooling" not in given and method.pooling not in able:
+        given["pooling"] = able[0]
+    return replace(method, **given)
 
 
 def _view(fit: str, roi: str | None, tile: str, max_pixels: int) -> View:

@@ -10,6 +10,7 @@ import typer
 from flawsort.cli import console
 from flawsort.cli.options import Json, RunFolder
 from flawsort.core.text import pluralise
+from flawsort.outputs.exports import FORMATS
 
 SHOWN_NOTES = 8
 
@@ -22,8 +23,7 @@ def export(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="csv, parquet, folders, coco, cvat, label-studio, fiftyone, imagefolder, book "
-            "or book-pdf.",
+            help="What to write; the formats are listed above.",
         ),
     ],
     output: Annotated[
@@ -47,6 +47,15 @@ def export(
         console.print_json(result)
     else:
         show_export(result)
+
+
+# A line each, and no name broken in two: people copy them from here.
+export.__doc__ = "\n".join(
+    [
+        f"{export.__doc__}\n\n\b\nFormats:",
+        *(f"  {one.name:15}{one.words}" for one in FORMATS.values()),
+    ]
+)
 
 
 def export_folder(
@@ -75,14 +84,12 @@ def export_folder(
 
 def show_export(result: dict[str, Any]) -> None:
     """What was written and where, then what had to be left out."""
-    from flawsort.outputs.exports import SUFFIXES
-
     images = pluralise(result["n_images"], "image")
     groups = pluralise(result["n_groups"], "group")
     console.say(
         f"{images} in {groups} of {result['run']}, {result['confirmed']:,} confirmed by a person."
     )
-    if result["format"] in SUFFIXES:
+    if FORMATS[result["format"]].suffix:
         console.say(f"{result['format']}: {result['output']}")
     else:
         files = pluralise(len(result["files"]), "file")

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from flawsort.core.errors import FlawsortError, OptionError
+from flawsort.core.text import either
 
 _T = TypeVar("_T")
 
@@ -146,7 +147,8 @@ class PlainCommand(TyperCommand):
         return [re.sub(once, r"...\1", piece).strip("{}") for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, the options that people need first, then the others under their headings."""
+        """Arguments, the options that people need first, then the others under their headings,
+        with names from registries filled in."""
         arguments: list[tuple[str, str]] = []
         options: dict[str, list[tuple[str, str]]] = {FIRST: []}
         of_help: list[tuple[str, str]] = []
@@ -170,7 +172,18 @@ class PlainCommand(TyperCommand):
         for heading, records in {"Arguments": arguments, **options}.items():
             if records:
                 with formatter.section(heading):
-                    formatter.write_dl(records)
+                    formatter.write_dl([(name, _filled(text)) for name, text in records])
+
+
+def _filled(text: str) -> str:
+    """Help with the names of a registry. It is loaded only for the help that shows it, since
+    that takes longer than all else of `--help`."""
+    if "{poolings}" in text:
+        from flawsort.embeddings.pooling import POOLINGS
+
+        listed = either(f"{name} ({one.summary})" for name, one in POOLINGS.items())
+        return text.replace("{poolings}", listed)
+    return text
 
 
 def whole_number(option: str) -> Callable[[str], int]:

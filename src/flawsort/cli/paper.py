@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -215,7 +216,7 @@ def _show(outcome: Outcome) -> None:
 
 
 def _options(temperature: str | None, tau: float | None, seeds: int) -> Options:
-    from flawsort.research.paper.methods import TEMPERATURE, Focus
+    from flawsort.research.paper.methods import PAPER
     from flawsort.research.paper.tables import Options
 
     if seeds < 2:
@@ -226,13 +227,15 @@ def _options(temperature: str | None, tau: float | None, seeds: int) -> Options:
         return Options(best=True, n_seeds=seeds)
     name, given = ("--temperature", temperature) if tau is None else ("--tau", str(tau))
     try:
-        value = TEMPERATURE if given is None else float(given)
+        value = PAPER.temperature if given is None else float(given)
     except ValueError:
         value = 0.0
-    if not 0 < value < math.inf:
+    if value is None or not 0 < value < math.inf:
         raise OptionError(f"{name} must be a number greater than 0. Got {given}.")
-    focus = Focus(temperature=value) if tau is None else Focus(temperature=None, tau=value)
-    return Options(focus=focus, n_seeds=seeds)
+    method = replace(PAPER, temperature=value)
+    if tau is not None:
+        method = replace(PAPER, temperature=None, absolute_temperature=value)
+    return Options(method=method, n_seeds=seeds)
 
 
 def _training(weights: Path | None, seeds: int, epochs: int | None) -> Training:

@@ -16,9 +16,9 @@ RESAMPLES = 20
 RESAMPLE_SHARE = 0.8
 RESAMPLE_LIMIT = 1000
 # Chosen on the dev sets, where the advised k was off by 1.4 on average over subsets and cost .016
-# NMI against the true k (docs/experiments.md). Gaps count in proportion to k up to 8, the largest
-# number of kinds that is common; cuts at 40% of the best score are plausible, at 60% they stand
-# out; below a stability of 0.5 another sample of the images would be grouped differently.
+# NMI against the true k (docs/evidence/experiments.md). Gaps count in proportion to k up to 8, the
+# largest number of kinds that is common; cuts at 40% of the best score are plausible, at 60% they
+# stand out; below a stability of 0.5 another sample of the images would be grouped differently.
 GAP_BONUS_LIMIT = 8
 PLAUSIBLE = 0.4
 OUTSTANDING = 0.6

@@ -12,7 +12,7 @@ from flawsort.clusters.ward import Placement, centres, place
 from flawsort.core.records import Floats, Ints
 
 # An image shows a kind not seen before when it is farther from its three nearest images of the
-# run than 95 in 100 images of the run are from theirs. docs/method.md has the error rates.
+# run than 95 in 100 images of the run are from theirs. docs/method/method.md has the error rates.
 NEIGHBOURS = 3
 KNOWN_QUANTILE = 0.95
 # That distance is asked of at most so many images of the run.

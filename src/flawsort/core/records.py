@@ -155,6 +155,13 @@ class Bags:
     def dim(self) -> int:
         return int(self.patches.shape[2])
 
+    def valid_patches(self, image: int) -> NDArray[np.float32]:
+        """(n_valid, dim): the valid patches of one image, in single precision."""
+        bag: Floats = self.patches[image]
+        if self.valid is not None:
+            bag = bag[self.valid[image]]
+        return bag.astype(np.float32)
+
     def take(self, rows: Sequence[int] | Ints) -> Bags:
         """The bags at `rows`, in that order."""
         index = np.asarray(rows)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +12,7 @@ from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
 from flawsort.embeddings.extent import ExtentAxes, extents
 from flawsort.embeddings.heat import HeatScale, calibrate
 from flawsort.embeddings.method import Method
-from flawsort.embeddings.pooling import (
-    ORDINARY_IMAGES,
-    average_pooling,
-    keep_heaviest,
-    residual_pooling,
-    residual_whitening,
-)
+from flawsort.embeddings.pooling import POOLINGS, Pooling
 from flawsort.embeddings.regions import (
     Outlines,
     RegionFeatures,
@@ -29,10 +22,12 @@ from flawsort.embeddings.regions import (
 )
 from flawsort.embeddings.weights import score_spread, soft_weights, uniform_weights
 from flawsort.scores.engines import Engine
-from flawsort.scores.nearest import search_flop
-from flawsort.scores.reference import Comparison, NormalReference, PeerReference, compare_with_peers
-
-Reference: TypeAlias = NormalReference | PeerReference
+from flawsort.scores.reference import (
+    Comparison,
+    NormalReference,
+    Reference,
+    compare_with_peers,
+)
 
 EVERY_PATCH_ALIKE = "every patch alike"
 
@@ -42,7 +37,7 @@ class Features:
     """What images come to before the extent of what is unusual joins the rest.
 
     scores, weights: (n_images, n_patches). vectors: (n_images, dim). extents: (n_images,
-    n_extents), without columns where patches are averaged. regions: of all images.
+    n_extents), without columns where the pooling does not use them. regions: of all images.
     """
 
     scores: NDArray[np.floating[Any]]
@@ -71,7 +66,7 @@ class Describer:
     reference: None where every patch counts the same. temperature: in the units of the scores.
     spread: the standard deviation of the set's scores. heat: which of them look normal.
     whitening: (dim, dim), of residuals, and axes: how the extent of what is unusual joins the
-    embedding; None where patches are averaged.
+    embedding; None where the pooling does not use them.
     """
 
     method: Method
@@ -82,10 +77,15 @@ class Describer:
     whitening: NDArray[np.float32] | None = None
     axes: ExtentAxes | None = None
 
+    @property
+    def pooling(self) -> Pooling:
+        """How patches become one vector."""
+        return POOLINGS[self.method.pooling]
+
     def describe(
         self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
     ) -> Described:
-        """Describe new bags. own: (n_images,), see PeerReference.compare."""
+        """Describe new bags. own: (n_images,), see Reference.compare."""
         return self.join(self.features(bags, own=own, progress=progress))
 
     def features(
@@ -93,7 +93,7 @@ class Describer:
     ) -> Features:
         """What new bags come to before the extents join. own: as for `describe`."""
         if self.reference is None:
-            return _uniform_features(bags)
+            return self._uniform_features(bags)
         comparison = self.reference.compare(bags, own=own, progress=progress)
         return self.pool(bags, comparison, progress=progress)
 
@@ -102,30 +102,28 @@ class Describer:
     ) -> Features:
         """What bags come to that were compared already."""
         scores, valid = comparison.scores, bags.valid
-        weights = soft_weights(scores, self.temperature, valid)
-        if self.method.pooling == "average":
-            outlines = find_regions(scores, bags.grid, self.heat, valid=valid)
-            inside = region_weights(scores, outlines, self.temperature)
-            vectors = average_pooling(bags.patches, weights)
-            of_regions = average_pooling(bags.patches, inside, outlines.images)
-        else:
-            weights = keep_heaviest(weights)
-            # Only what these patches should look like is known.
-            among = weights > 0
-            outlines = find_regions(scores, bags.grid, self.heat, among=among, valid=valid)
-            inside = region_weights(scores, outlines, self.temperature, among)
-            vectors, of_regions = residual_pooling(
-                bags,
-                weights,
-                comparison.expected,
-                parts=(outlines.images, inside),
-                whitening=self.whitening,
-                progress=progress,
-            )
+        weights, among = self.pooling.focus(soft_weights(scores, self.temperature, valid))
+        outlines = find_regions(scores, bags.grid, self.heat, among=among, valid=valid)
+        inside = region_weights(scores, outlines, self.temperature, among)
+        vectors, of_regions = self.pooling.pool(
+            bags,
+            weights,
+            comparison.expected,
+            parts=(outlines.images, inside),
+            whitening=self.whitening,
+            progress=progress,
+        )
         alone = region_scores(scores, outlines, self.heat)
         seen = None if valid is None else valid[outlines.images]
         regions = RegionFeatures(outlines, of_regions, self._extents(alone, bags.grid, seen))
         return Features(scores, weights, vectors, self._extents(scores, bags.grid, valid), regions)
+
+    def _uniform_features(self, bags: Bags) -> Features:
+        """What images come to that are compared with nothing: no scores, no regions."""
+        weights = uniform_weights(bags.patches.shape[:2], bags.valid)
+        vectors, of_regions = self.pooling.pool(bags, weights, None)
+        none = RegionFeatures(Outlines.of([]), of_regions, np.empty((0, 0)))
+        return Features(np.zeros_like(weights), weights, vectors, np.empty((len(bags), 0)), none)
 
     def join(self, features: Features) -> Described:
         """Images and regions with the extent of what is unusual as further coordinates."""
@@ -137,9 +135,9 @@ class Describer:
         return Described(features.scores, features.weights, vectors, outlines, of_regions)
 
     def with_axes(self, features: Features) -> Describer:
-        """The same with axes for the extents as these images have them, where pooling wants
+        """The same with axes for the extents as these images have them, where the pooling uses
         them."""
-        if self.method.pooling != "residual" or self.reference is None:
+        if not self.pooling.uses_extents or self.reference is None:
             return self
         axes = ExtentAxes.fit(features.vectors, features.extents, self.spread)
         return replace(self, axes=axes)
@@ -147,21 +145,16 @@ class Describer:
     def _extents(
         self, scores: Floats, grid: tuple[int, int], valid: Bools | None
     ) -> NDArray[np.float64]:
-        """See flawsort.embeddings.extent; of no use, and none, where patches are averaged."""
-        if self.method.pooling != "residual":
+        """See flawsort.embeddings.extent; none where the pooling does not use them."""
+        if not self.pooling.uses_extents:
             return np.empty((len(scores), 0))
         return extents(scores, grid, self.spread, valid)
 
-    def for_many(self, n_images: int) -> Describer:
-        """The same for so many images that come in batches: one arithmetic for them all, however
-        small the last batch."""
-        if not isinstance(self.reference, PeerReference):
-            return self  # how a bank is searched is settled
-        n_peers, n_patches, dim = self.reference.peers.shape
-        reference = copy(self.reference)
-        flop = n_images * n_peers * search_flop(n_patches, n_patches, dim)
-        reference.engine = reference.engine.for_work(flop)
-        return replace(self, reference=reference)
+    def for_many(self, n_images: int, n_patches: int) -> Describer:
+        """The same for this many images that come in batches, see Reference.for_many."""
+        if self.reference is None:
+            return self
+        return replace(self, reference=self.reference.for_many(n_images, n_patches))
 
 
 def fit_describer(
@@ -218,24 +211,12 @@ def fit_state(
     """What images are described with besides the reference, by bags that were compared with it:
     the temperature and the whitening. order: of the bags, of which the first are measured."""
     spread = score_spread(comparison.scores, bags.valid)
-    normals = isinstance(reference, NormalReference)
-    temperature = method.temperature_for(normals=normals, spread=spread)
-    whitening = None
-    if method.pooling == "residual":
-        rows = order[:ORDINARY_IMAGES]
-        whitening = residual_whitening(
-            bags, comparison.scores, comparison.expected, rows, progress=progress
-        )
+    temperature = method.temperature_for(normals=reference.knows_normal, spread=spread)
+    pooling = POOLINGS[method.pooling]
+    whitening = pooling.fit_whitening(bags, comparison, order, progress=progress)
     return Describer(method, reference, temperature, spread, heat, whitening)
 
 
 def every_patch_alike(method: Method) -> Describer:
     """For images that are compared with nothing: no patch is unusual."""
     return Describer(method, None, 1.0, 1.0, HeatScale(0.0, 1.0))
-
-
-def _uniform_features(bags: Bags) -> Features:
-    weights = uniform_weights(bags.patches.shape[:2], bags.valid)
-    none = RegionFeatures(Outlines.of([]), np.empty((0, bags.dim), np.float32), np.empty((0, 0)))
-    vectors = average_pooling(bags.patches, weights)
-    return Features(np.zeros_like(weights), weights, vectors, np.empty((len(bags), 0)), none)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flawsort.core.errors import OptionError
+from flawsort.core.text import either
+from flawsort.embeddings.pooling import POOLINGS
 
-# docs/method.md has the measurements behind each number; one setting serves every data set.
+# docs/evidence/results.md has the measurements behind each number; one setting serves all sets.
 PEER_TEMPERATURE = 0.3
 NORMAL_TEMPERATURE = 1.0
 
@@ -19,12 +21,12 @@ class Method:
 
     weights: "auto" takes scores from the normals where there are any and from peers otherwise;
         "uniform" makes every patch count the same.
-    pooling: "residual" pools what sets patches apart from the reference, "average" the patches
-        themselves (Eq. 1).
+    pooling: one of `flawsort.embeddings.pooling.POOLINGS`. "residual" pools what sets patches
+        apart from the reference, "average" the patches themselves (Eq. 1).
     nearest_share: from peers, a patch's score is the mean over this share of them, the nearest;
         1 is the mean over all (Eq. 5).
-    n_peers: a sample of so many peers (Eq. 7), or "all"; None takes all of up to 256 images and a
-        sample of 128 of more.
+    n_peers: the size of a sample of peers (Eq. 7), or "all"; None takes all of up to 256 images
+        and a sample of 128 of more.
     temperature: how sharply the weights focus, in units of the standard deviation of the set's
         scores. None takes the default for the kind of reference.
     absolute_temperature: the same in the units of the scores, the paper's tau; instead of
@@ -33,7 +35,7 @@ class Method:
     """
 
     weights: Literal["auto", "uniform"] = "auto"
-    pooling: Literal["residual", "average"] = "residual"
+    pooling: str = "residual"
     nearest_share: float = 0.2
     n_peers: int | Literal["all"] | None = None
     temperature: float | None = None
@@ -45,10 +47,9 @@ class Method:
             raise OptionError(
                 f"must be 'auto' or 'uniform'. Got '{self.weights}'.", parameter="weights"
             )
-        if self.pooling not in ("residual", "average"):
-            raise OptionError(
-                f"must be 'residual' or 'average'. Got '{self.pooling}'.", parameter="pooling"
-            )
+        if self.pooling not in POOLINGS:
+            names = either(f"'{name}'" for name in POOLINGS)
+            raise OptionError(f"must be {names}. Got '{self.pooling}'.", parameter="pooling")
         if not 0 < self.nearest_share <= 1:
             raise OptionError(
                 f"must be greater than 0 and at most 1. Got {self.nearest_share}.",
@@ -67,14 +68,15 @@ class Method:
                 )
         if self.temperature is not None and self.absolute_temperature is not None:
             raise OptionError(
-                f"replaces the temperature: give one of the two, not both. "
+                "replaces the temperature: give one of the two, not both. "
                 f"Got {self.absolute_temperature}, and {self.temperature} as the other.",
                 parameter="absolute_temperature",
             )
-        if self.weights == "uniform" and self.pooling == "residual":
+        if self.weights == "uniform" and POOLINGS[self.pooling].needs_reference:
+            able = either(f"'{name}'" for name in poolings_of_any_weights())
             raise OptionError(
-                "must be 'average' for uniform weights: they compare with nothing, so there is "
-                "no residual to pool. Got 'residual'.",
+                f"must be {able} for uniform weights: they compare with nothing, so there is no "
+                f"{self.pooling} to pool. Got '{self.pooling}'.",
                 parameter="pooling",
             )
 
@@ -91,6 +93,11 @@ PRESETS: dict[str, Method] = {
     # The paper's choices. It gives no value of tau; this one was good for it on our sets.
     "paper": Method(pooling="average", nearest_share=1.0, n_peers="all", temperature=0.3),
 }
+
+
+def poolings_of_any_weights() -> list[str]:
+    """The names of the poolings that need no reference, which weights="uniform" lacks."""
+    return [name for name, one in POOLINGS.items() if not one.needs_reference]
 
 
 def resolve(method: str | Method) -> Method:

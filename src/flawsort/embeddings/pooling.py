@@ -1,35 +1,150 @@
-"""Patches and weights to one vector an image."""
+"""Patches and weights to one vector an image.
+
+To add a pooling, write a subclass of `Pooling` and put it into `POOLINGS`.
+"""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from abc import ABC, abstractmethod
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
-from flawsort.scores.reference import Expected
+from flawsort.scores.reference import Comparison, Expected
 
 # Residual pooling looks at the heaviest eighth of an image's patches: the soft top-k weights of
 # the paper's appendix. A flaw covers less than that, and with a soft temperature the many other
 # patches would outweigh it together.
 CHOSEN_SHARE = 1 / 8
-# What an image's residuals have in common (lighting, focus, batch) is measured on so many
-# patches, evenly spread, and taken off.
+# What an image's residuals have in common (lighting, focus, batch) is measured on this many
+# patches, evenly spread, and subtracted.
 BACKGROUND_PATCHES = 64
 # A residual's length says how strong a flaw is, its direction of which kind. The length to the
 # power 1/2 keeps weak flaws near normal images without letting strength outweigh kind.
 RESIDUAL_POWER = 0.5
-# Ordinary patches differ from what is expected too, in some directions more than in others. How,
-# is measured on the background patches of so many images, those with scores of the lower half.
+# Ordinary patches differ from what is expected too, in some directions more than in others. How
+# they differ is measured on the background patches of this many images, those with scores of the
+# lower half.
 ORDINARY_IMAGES = 256
 ORDINARY_SHARE = 0.5
 # Each direction counts as if the mean of all were added to how much they differ in it.
 SHRINKAGE = 1.0
 # Of parts of images, sorted by image: the image of each, and its weights (n_parts, n_patches).
 PartWeights: TypeAlias = tuple[Ints, Floats]
-# Expected patches are asked for so many images at a time, which bounds the memory.
+# Expected patches are computed for this many images at a time, which bounds the memory.
 IMAGES_AT_ONCE = 64
+
+
+class Pooling(ABC):
+    """How the patches of an image, and those of a region, become one vector.
+
+    name: the value of the option. summary: a few words for the help. needs_reference: whether it
+    uses what the reference shows, so that images must be compared with one. uses_extents: whether
+    the extents (flawsort.embeddings.extent) join its vectors.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    needs_reference: ClassVar[bool] = False
+    uses_extents: ClassVar[bool] = False
+
+    def focus(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], Bools | None]:
+        """The weights it pools with, and the patches that regions may have; None for all.
+        weights: (n_images, n_patches)."""
+        return weights, None
+
+    def fit_whitening(
+        self, bags: Bags, comparison: Comparison, order: Ints, *, progress: Progress | None = None
+    ) -> NDArray[np.float32] | None:
+        """(dim, dim): what vectors are multiplied by, as measured on the first bags of an order;
+        None for nothing."""
+        return None
+
+    @abstractmethod
+    def pool(
+        self,
+        bags: Bags,
+        weights: Floats,
+        expected: Expected | None,
+        *,
+        parts: PartWeights | None = None,
+        whitening: Floats | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(n_images, dim) and (n_parts, dim): the vectors of images, and of parts of them.
+
+        weights: (n_images, n_patches), as `focus` gives them. expected: see Comparison; None where
+        images are compared with nothing. parts: none of them outside of the patches of `focus`.
+        whitening: as `fit_whitening` gives it.
+        """
+
+
+class ResidualPooling(Pooling):
+    """The weighted average of what sets patches apart from the reference."""
+
+    name = "residual"
+    summary = "what sets patches apart from the reference"
+    needs_reference = True
+    uses_extents = True
+
+    def focus(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], Bools | None]:
+        """The heaviest patches: only what these should look like is computed."""
+        kept = keep_heaviest(weights)
+        return kept, kept > 0
+
+    def fit_whitening(
+        self, bags: Bags, comparison: Comparison, order: Ints, *, progress: Progress | None = None
+    ) -> NDArray[np.float32]:
+        """See `residual_whitening`."""
+        rows = order[:ORDINARY_IMAGES]
+        return residual_whitening(
+            bags, comparison.scores, comparison.expected, rows, progress=progress
+        )
+
+    def pool(
+        self,
+        bags: Bags,
+        weights: Floats,
+        expected: Expected | None,
+        *,
+        parts: PartWeights | None = None,
+        whitening: Floats | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """See `residual_pooling`."""
+        if expected is None:
+            raise ValueError("residual pooling needs images that were compared with a reference")
+        return residual_pooling(
+            bags, weights, expected, parts=parts, whitening=whitening, progress=progress
+        )
+
+
+class AveragePooling(Pooling):
+    """The weighted average of the patches (Eq. 1)."""
+
+    name = "average"
+    summary = "the patches themselves, as in the paper"
+
+    def pool(
+        self,
+        bags: Bags,
+        weights: Floats,
+        expected: Expected | None,
+        *,
+        parts: PartWeights | None = None,
+        whitening: Floats | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """See `average_pooling`."""
+        images_of, weights_of = parts or no_parts(bags.n_patches)
+        whole = average_pooling(bags.patches, weights)
+        return whole, average_pooling(bags.patches, weights_of, images_of)
+
+
+# By name; the default first. The help and the error messages list them in this order.
+POOLINGS: dict[str, Pooling] = {one.name: one for one in (ResidualPooling(), AveragePooling())}
 
 
 def average_pooling(
@@ -38,13 +153,14 @@ def average_pooling(
     """The weighted average of each image's patches (Eq. 1).
 
     patches: (n_images, n_patches, dim). weights: (n_images, n_patches), rows sum to 1. Returns
-    (n_images, dim). images: whose patches each row of weights is for, where not one for each.
+    (n_images, dim). Several sets of weights at once, (n_sets, n_images, n_patches), give (n_sets,
+    n_images, dim). images: whose patches each row of weights is for, where not one for each.
     """
     rows = range(len(patches)) if images is None else images
-    pooled = np.empty((len(weights), patches.shape[2]), np.float32)
-    for row, (image, weight) in enumerate(zip(rows, weights, strict=True)):
+    pooled = np.empty((*weights.shape[:-1], patches.shape[2]), np.float32)
+    for row, image in zip(range(weights.shape[-2]), rows, strict=True):
         bag = patches[image].astype(np.float32)  # one at a time in single precision
-        pooled[row] = weight @ bag
+        pooled[..., row, :] = weights[..., row, :] @ bag
     return pooled
 
 

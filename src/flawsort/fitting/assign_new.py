@@ -74,7 +74,7 @@ def sort_newcomers(
     as many images would be streamed, as those of that run are.
     """
     distinct = images.take(distinct_rows(images))
-    describer = describer.for_many(len(distinct))
+    describer = describer.for_many(len(distinct), shape[0])
     row_of = {digest: row for row, digest in enumerate(fitted.digests)}
     kept = _Scores(images, shape, len(distinct))
     parts: list[Assignment] = []

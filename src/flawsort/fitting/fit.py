@@ -35,7 +35,7 @@ from flawsort.scores.engines import Engine
 from flawsort.scores.reference import (
     NormalReference,
     PeerReference,
-    pair_flop,
+    Reference,
     usual_peers,
 )
 
@@ -181,18 +181,16 @@ def _begin(
     """The reference, and temperature, heat and whitening as a sample of the images has them."""
     n_peers = 0 if normals is not None else _n_peers(method, len(images))
     chosen, sample = _first_usable(images, order, embed, max(SAMPLE_IMAGES, n_peers))
-    reference: NormalReference | PeerReference
+    reference: Reference
     own: dict[str, int] = {}
     if normals is None:
         count = min(n_peers, len(chosen))
-        # One arithmetic for the whole set, however small its last batch.
-        engine = engine.for_work(len(images) * count * pair_flop(sample))
         peers = sample.patches[:count].copy()  # the rest of the sample is let go
         reference = PeerReference(peers, method.nearest_share, engine=engine)
         own = {images.digests[row]: place for place, row in enumerate(chosen[:count])}
     else:
         reference = normals
-        reference.choose_search(len(images) * sample.n_patches)
+    reference = reference.for_many(len(images), sample.n_patches)
     looked = reference.compare(
         sample, own=_own(own, [images.digests[row] for row in chosen]), progress=progress
     )
@@ -250,7 +248,7 @@ def _joined(images: ImageSet, parts: list[Part], begun: _Begun) -> Streamed:
     row_of = {digest: row for row, digest in enumerate(usable.digests)}
     how = begun.how
     reference = describer.reference
-    if isinstance(reference, PeerReference) and row_of.keys() <= begun.own.keys():
+    if reference is not None and row_of.keys() <= begun.own.keys():
         how = f"compared with each other ({reference.engine.name})"
     return Streamed(describer, describer.join(features), valid, begun.grid, usable, how)
 

@@ -31,7 +31,6 @@ from flawsort.core.records import Bools, ImageSet
 from flawsort.core.storage import folder_at
 from flawsort.embeddings.describer import Describer, Features
 from flawsort.embeddings.regions import Outlines, RegionFeatures
-from flawsort.scores.reference import NormalReference, PeerReference
 
 # Bump when what a part holds changes its meaning.
 FORMAT = 4
@@ -166,19 +165,15 @@ def run_setting(
     engine: where it is not the reference's own that compares."""
     reference = describer.reference
     content = hashlib.sha256()
-    kind, exact = "none", None
-    if isinstance(reference, NormalReference):
-        kind, exact = "normals", reference.exact
-        content.update(_bytes(reference.bank))
-        if not reference.exact:
-            content.update(_bytes(reference.lists.centres))
-    elif isinstance(reference, PeerReference):
-        kind = "peers"
-        content.update(_bytes(reference.peers))
+    kind = "none"
+    if reference is not None:
+        stored = reference.stored()
+        kind = stored.kind
+        for array in (stored.patches, *(stored.lists or ())):
+            content.update(_bytes(array))
+        engine = engine or reference.engine.name
     if describer.whitening is not None:
         content.update(_bytes(describer.whitening))
-    if reference is not None and engine is None:
-        engine = reference.engine.name
     images = "".join(digest for batch in batches for digest in batch.images.digests)
     return {
         "bags": bags,
@@ -186,7 +181,7 @@ def run_setting(
         "temperature": describer.temperature,
         "spread": describer.spread,
         "heat": asdict(describer.heat),
-        "reference": [kind, exact, content.hexdigest()],
+        "reference": [kind, content.hexdigest()],
         "engine": engine,
         # With the same normals two sets have parts alike: apart, neither clears the other's.
         "images": hashlib.sha256(images.encode()).hexdigest(),

@@ -16,6 +16,7 @@ from flawsort.core.records import Bags, ImageSet, RemoteFile, SetAside
 from flawsort.core.remote import is_url
 from flawsort.core.text import pluralise
 from flawsort.images.find import array_images, find_images
+from flawsort.images.view import View, measure_window
 
 Images: TypeAlias = (
     str | Path | Sequence[str | Path] | NDArray[Any] | Sequence[NDArray[Any]] | ImageSet | Bags
@@ -94,6 +95,14 @@ def check_found(images: ImageSet) -> None:
         aside = f"; {were} '{bad[0].name}': {bad[0].reason}"
     found = pluralise(len(images), what, none="no")
     raise InputError(f"At least 2 images are needed to group them. Found {found}{aside}.")
+
+
+def with_window(view: View, images: ImageSet, normals: ImageSet | None = None) -> View:
+    """The view with a window measured on all deep (more than 8 bits) images, unless it has one."""
+    if view.window is not None:
+        return view
+    sources = images.sources + (() if normals is None else normals.sources)
+    return replace(view, window=measure_window(sources, view.max_pixels))
 
 
 def distinct_rows(images: ImageSet) -> NDArray[np.int64]:

@@ -30,6 +30,8 @@ SHAPES = (
     "M0 1.15L1.1 -.85H-1.1Z",
     "M-.6 -1H.6L1.2 0L.6 1H-.6L-1.2 0Z",
 )
+# The colour of images that are like no group.
+NO_GROUP = "#7d858c"
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import numpy as np
 
 from flawsort.core.errors import FlawsortError, InputError, RunError
 from flawsort.labels.groups import Labelling, current_groups
+from flawsort.outputs.charts import chart_svg
 from flawsort.review.schemas import AssignedBody, AssignedEntryBody, CountsBody, RiseBody
 from flawsort.runs.assigned import ASSIGNED, Kept, kept_names, open_kept
 from flawsort.runs.folder import Run
-from flawsort.runs.trends import chart_svg, counts, rises
+from flawsort.runs.trends import counts, rises
 
 UNSEEN = -1
 # Of 5,000 images each takes about 30 MB.

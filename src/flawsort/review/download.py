@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flawsort.core.errors import InputError
 from flawsort.labels.groups import Labelling
-from flawsort.outputs.exports import FORMATS, SUFFIXES, WITHOUT_IMAGES, export_run
+from flawsort.outputs.exports import FORMATS, export_run
 from flawsort.runs.folder import Run
 
 # The earliest time that a zip can hold: when it was made says nothing.
@@ -29,9 +29,9 @@ def export_zip(run: Run, labelling: Labelling, format: str) -> Iterator[bytes]:
     place = Path(tempfile.mkdtemp(prefix="flawsort-export-"))
     try:
         # Nothing is copied only to be packed. Elsewhere links are not for everybody.
-        linked = os.name == "posix" and format not in WITHOUT_IMAGES
-        link = "link" if linked else "copy"
-        output = place / f"{format}{SUFFIXES.get(format, '')}"
+        chosen = FORMATS[format]
+        link = "link" if os.name == "posix" and chosen.images else "copy"
+        output = place / f"{format}{chosen.suffix}"
         files = export_run(run, labelling, format, output, link=link)
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)

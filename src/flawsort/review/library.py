@@ -14,7 +14,6 @@ from flawsort.core.errors import FlawsortError, RunError
 from flawsort.images.find import printable
 from flawsort.labels.edits import effective
 from flawsort.labels.store import EditStore, Session, State
-from flawsort.outputs.exports import FORMATS
 from flawsort.review.pictures import Pictures
 from flawsort.review.responses import (
     answered_rows,
@@ -70,7 +69,7 @@ class OpenRun:
 
     @cached_property
     def _body(self) -> bytes:
-        return describe_run(self.name, self.run, FORMATS).model_dump_json().encode()
+        return describe_run(self.name, self.run).model_dump_json().encode()
 
     @cached_property
     def fingerprint(self) -> str:

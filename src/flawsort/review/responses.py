@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ from flawsort.labels.edit_checks import Edit
 from flawsort.labels.groups import Labelling, kinds
 from flawsort.labels.queue import Question, estimated_purity, next_question, progress
 from flawsort.labels.store import State
+from flawsort.outputs.exports import FORMATS
 from flawsort.review.schemas import (
+    FormatBody,
     GroupBody,
     Heat,
     PartsBody,
@@ -39,7 +41,7 @@ MOST_PARTS = 24
 MOST_SIMILAR = 200
 
 
-def describe_run(name: str, run: Run, formats: Mapping[str, str]) -> RunBody:
+def describe_run(name: str, run: Run) -> RunBody:
     """All of a run that the page shows, but its pictures."""
     check_run(run)
     table, manifest = run.table, run.manifest
@@ -62,7 +64,9 @@ def describe_run(name: str, run: Run, formats: Mapping[str, str]) -> RunBody:
         merges=_packed(run.linkage[:, :2], "<i4"),
         heights=_packed(run.linkage[:, 2], "<f4"),
         regions=_regions(run),
-        formats=dict(formats),
+        formats=[
+            FormatBody(name=one.name, title=one.title, words=one.words) for one in FORMATS.values()
+        ],
     )
 
 

@@ -68,6 +68,14 @@ class RegionsBody(BaseModel):
     cluster: list[int]
 
 
+class FormatBody(BaseModel):
+    """An export. words: what is written, in a line."""
+
+    name: str
+    title: str
+    words: str
+
+
 class RunBody(BaseModel):
     """What never changes of a run; lists have a value an image.
 
@@ -93,7 +101,7 @@ class RunBody(BaseModel):
     merges: str
     heights: str
     regions: RegionsBody
-    formats: dict[str, str]
+    formats: list[FormatBody]
 
 
 class GroupBody(BaseModel):

@@ -19,10 +19,10 @@ from flawsort.backbones.base import POOLING_KERNEL
 from flawsort.clusters.kinds import Regions
 from flawsort.clusters.ward import centres, place
 from flawsort.core.errors import FlawsortError, RunError
-from flawsort.core.records import Floats, ImageSet, Ints, RemoteFile, SetAside
+from flawsort.core.records import ImageSet, Ints, RemoteFile, SetAside
 from flawsort.core.remote import is_url
 from flawsort.core.threads import in_threads
-from flawsort.embeddings.describer import Describer, Reference
+from flawsort.embeddings.describer import Describer
 from flawsort.embeddings.extent import ExtentAxes
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import PRESETS, Method
@@ -34,8 +34,7 @@ from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION, MASK, Manifest, Ru
 from flawsort.runs.preview import shown_rows
 from flawsort.runs.tables import image_flags, images_table, regions_table, two_dimensional_layout
 from flawsort.scores.engines import Engine, choose_engine
-from flawsort.scores.inverted_lists import InvertedLists
-from flawsort.scores.reference import NormalReference, PeerReference
+from flawsort.scores.reference import Reference, StoredReference, restore_reference
 
 # The long side of thumbnails, by the number of images, so that a report stays within tens of
 # megabytes.
@@ -49,7 +48,8 @@ def make_run(model: AnomalyClusterer) -> Run:
     placed = place(model.embeddings_, model.labels_, middles)
     flags = image_flags(model.images_, placed, model.image_heat_)
     unusual = image_scores(model.scores_, model.valid_)
-    patches, lists = _stored_reference(model.describer_.reference)
+    reference = model.describer_.reference
+    stored = None if reference is None else reference.stored()
     mask = model.view_.mask
     table = images_table(model.images_, model.labels_, unusual, placed, model.kinds_, flags)
     boxes = _boxes(model)
@@ -64,28 +64,14 @@ def make_run(model: AnomalyClusterer) -> Run:
         embeddings=model.embeddings_,
         linkage=model.linkage_,
         layout=_layout(model),
-        reference=patches,
-        lists=lists,
+        reference=None if stored is None else stored.patches,
+        lists=None if stored is None else stored.lists,
         whitening=model.describer_.whitening,
         mask=None if mask is None else mask.read_bytes(),
         thumbnails=make_thumbnails(
             model.images_, model.view_, input_size(model), shown_rows(table)
         ),
     )
-
-
-def _stored_reference(
-    reference: Reference | None,
-) -> tuple[Floats | None, tuple[Floats, Ints] | None]:
-    """The patches to save, sorted by their inverted lists where they were searched in those."""
-    if reference is None:
-        return None, None
-    if isinstance(reference, PeerReference):
-        return reference.peers, None
-    if reference.exact:
-        return reference.bank, None
-    lists = reference.lists
-    return lists.patches, (lists.centres, lists.offsets)
 
 
 def _boxes(model: AnomalyClusterer) -> NDArray[np.float64]:
@@ -198,17 +184,9 @@ def _reference(run: Run, engine: Engine) -> Reference | None:
     fitted = run.manifest["model"]
     if run.reference is None:
         return None
-    if fitted["reference"] != "normals":
-        return PeerReference(run.reference, fitted["method"]["nearest_share"], engine=engine)
-    if run.lists is None:
-        return NormalReference(run.reference, exact=True, engine=engine)
-    lists = InvertedLists(
-        np.asarray(run.lists[0], np.float32),
-        run.reference,
-        np.asarray(run.lists[1], np.int64),
-        np.arange(len(run.reference)),  # sorted already
-    )
-    return NormalReference(run.reference, exact=False, lists=lists, engine=engine)
+    stored = StoredReference(fitted["reference"], run.reference, run.lists)
+    nearest_share = fitted["method"]["nearest_share"]
+    return restore_reference(stored, nearest_share=nearest_share, engine=engine)
 
 
 def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:
@@ -297,14 +275,13 @@ def _backbone(model: AnomalyClusterer) -> dict[str, Any] | None:
 def _fitted(model: AnomalyClusterer) -> dict[str, Any]:
     """What `assign` needs besides the arrays."""
     describer = model.describer_
-    kinds: dict[type, str] = {NormalReference: "normals", PeerReference: "peers"}
     backbone = str(model.backbone)
     if backbone not in catalogue() and find_network(backbone) is None:
         backbone = str(Path(backbone).absolute())  # a file, to be found from any folder
     weights = model.backbone_weights
     return {
         "method": asdict(describer.method),
-        "reference": kinds.get(type(describer.reference)),
+        "reference": None if describer.reference is None else describer.reference.kind,
         "temperature": describer.temperature,
         "spread": describer.spread,
         "axes": None if describer.axes is None else asdict(describer.axes),

@@ -2,7 +2,8 @@
 
 A run is written to a temporary folder beside its place and moved there at the end, so that an
 interrupted one never looks finished. manifest.json is written last and names the SHA-256 of every
-other file; opening a run checks the files that it reads. docs/run-format.md describes them all.
+other file; opening a run checks the files that it reads. docs/reference/run-format.md describes all
+files.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ _COLUMN_TYPES = dict.fromkeys(_INTEGERS, "int64") | dict.fromkeys(_FLOATS, "floa
 class Run:
     """Everything that one clustering found.
 
-    manifest: settings, versions, hashes, evidence for k, timings, warnings (docs/run-format.md).
+    manifest: settings, versions, hashes, evidence for k, timings, warnings
+        (docs/reference/run-format.md).
     table: the columns of images.parquet, one value an image.
     regions: the columns of regions.parquet, one value a region, in the order of the images.
     region_embeddings: (n_regions, dim), in the same space as embeddings.

@@ -1,4 +1,4 @@
-"""How many images of each group there are by day or lot, which of them rise, and a chart."""
+"""How many images of each group there are by day or lot, and which of them rise."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from html import escape
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -19,23 +18,15 @@ from numpy.typing import NDArray
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Ints, RemoteFile, Source
 from flawsort.images.find import printable
-from flawsort.labels.groups import Group
 
 UNKNOWN = "unknown"
 SPANS = ("day", "week", "month", "folder")
 # A rise is one that chance brings about in one case of a hundred, over all groups together.
 LEVEL = 0.01
-# Of images that are like no group.
-NO_GROUP = "#7d858c"
-# Of more periods a chart shows the last ones.
-PERIODS_SHOWN = 90
 
 _FILE_COLUMNS = ("name", "path", "file", "image")
 _DATE_COLUMNS = ("date", "day", "time")
 _PERIOD_COLUMNS = ("date", "day", "lot", "batch", "time")
-_PANEL = (390, 132)
-_PLOT = (42, 28, 362, 104)  # left, top, right, bottom within a panel
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
@@ -130,45 +121,6 @@ def rises(counts: Counts) -> list[Increase]:
         group = counts.groups[column]
         found.append(Increase(group, counts.periods[known[-1]], count, expected, ratio))
     return found
-
-
-def chart_svg(counts: Counts, titles: Mapping[int, str], *, columns: int = 2) -> str:
-    """A chart as the text of an SVG file: bars over the periods for each group, those that rise
-    first, then the largest. Text has the colour of the page that it is put into.
-
-    titles: of groups by id; escaped here. columns: how many groups there are side by side.
-    """
-    risen = {rise.group: rise for rise in rises(counts)}
-    totals = counts.table.sum(axis=0)
-    order = sorted(
-        range(len(counts.groups)),
-        key=lambda column: (counts.groups[column] not in risen, -totals[column], column),
-    )
-    names = {group: titles.get(group, _default_title(group)) for group in counts.groups}
-    above = 0 if len(counts.periods) <= PERIODS_SHOWN else 24
-    width = _PANEL[0] * max(1, min(columns, len(order)))
-    height = above + _PANEL[1] * max(1, -(-len(order) // columns))
-    body = []
-    if above:
-        words = f"The last {PERIODS_SHOWN} of {len(counts.periods):,} periods"
-        body.append(_words(0, 14, words, size=13))
-    if not order:
-        body.append(_words(0, 20, "No images", size=13))
-    for place, column in enumerate(order):
-        left, top = place % columns * _PANEL[0], above + place // columns * _PANEL[1]
-        group = counts.groups[column]
-        body.append(f'<g transform="translate({left} {top})">')
-        body += _panel(counts, column, names[group], risen.get(group))
-        body.append("</g>")
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-            f'width="{width}" height="{height}" role="img" aria-label="Images of each group by '
-            'period" font-family="system-ui, sans-serif" fill="currentColor">',
-            *body,
-            "</svg>\n",
-        ]
-    )
 
 
 def _folder(name: str) -> str:
@@ -280,79 +232,3 @@ def _order(period: str) -> tuple[bool, str, str]:
     """Numbers by their size, so that lot 10 comes after lot 9; what is unknown last."""
     padded = re.sub(r"\d+", lambda digits: digits[0].zfill(20), period)
     return period == UNKNOWN, padded, period
-
-
-def _default_title(group: int) -> str:
-    return f"Group {group}" if group >= 0 else "New kind"
-
-
-def _panel(counts: Counts, column: int, title: str, rise: Increase | None) -> list[str]:
-    """The bars of one group, its title above and periods below."""
-    left, top, right, bottom = _PLOT
-    group = counts.groups[column]
-    colour = Group(group).colour if group >= 0 else NO_GROUP
-    shown_periods = counts.periods[-PERIODS_SHOWN:]
-    values = counts.table[-PERIODS_SHOWN:, column].tolist()
-    most = max(1, *values)
-    step = (right - left) / len(values)
-    wide = min(0.8 * step, 36)
-    parts = [
-        f'<rect x="0" y="5" width="10" height="10" rx="2" fill="{colour}"/>',
-        _words(16, 15, title, size=13, most=26 if rise else 42, weight=600),
-    ]
-    if rise:
-        words = f"▲ {rise.count:,}, expected {rise.expected:,.1f}"
-        parts.append(_words(right, 15, words, anchor="end"))
-    parts += [
-        _words(left - 4, top + 5, f"{most:,}", anchor="end"),
-        f'<path d="M{left} {top}H{right}" stroke="currentColor" stroke-opacity=".2"/>',
-    ]
-    for place, (period, value) in enumerate(zip(shown_periods, values, strict=True)):
-        if not value:
-            continue
-        tall = (bottom - top) * value / most
-        x = left + (place + 0.5) * step - wide / 2
-        edge = ' stroke="currentColor"' if rise and rise.period == period else ""
-        parts.append(
-            f'<rect x="{x:.2f}" y="{bottom - tall:.2f}" width="{wide:.2f}" height="{tall:.2f}" '
-            f'fill="{colour}"{edge}><title>{_safe(period)}: {value:,}</title></rect>'
-        )
-    axis = f'<path d="M{left} {bottom}H{right}" stroke="currentColor" stroke-opacity=".5"/>'
-    return [*parts, axis, *_below(shown_periods, step)]
-
-
-def _below(names: Sequence[str], step: float) -> list[str]:
-    """The names of the periods under their bars, or of many the first and the last one."""
-    left, _, right, bottom = _PLOT
-    y = bottom + 14
-    if len(names) > 4:
-        last = _words(right, y, names[-1], most=22, anchor="end")
-        return [_words(left, y, names[0], most=22), last]
-    return [
-        _words(left + (place + 0.5) * step, y, name, most=44 // len(names), anchor="middle")
-        for place, name in enumerate(names)
-    ]
-
-
-def _words(
-    x: float,
-    y: float,
-    words: str,
-    *,
-    size: int = 11,
-    most: int = 60,
-    anchor: str = "start",
-    weight: int = 400,
-) -> str:
-    """A line of text, of at most so many characters; then all of it is in its tooltip."""
-    clipped = words if len(words) <= most else words[: most - 1].rstrip() + "…"
-    tip = f"<title>{_safe(words)}</title>" if clipped != words else ""
-    return (
-        f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" '
-        f'text-anchor="{anchor}">{tip}{_safe(clipped)}</text>'
-    )
-
-
-def _safe(words: str) -> str:
-    """Text for XML: escaped, and without characters that no XML may hold."""
-    return escape(_NOT_XML.sub("\ufffd", words))

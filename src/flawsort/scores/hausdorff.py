@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.errors import InputError, OptionError
-from flawsort.core.records import Bags, Floats, Progress
+from flawsort.core.records import Bags, Progress
 from flawsort.core.threads import in_threads, single_threaded_blas
 from flawsort.scores.nearest import BLOCK_ROWS, PEERS_AT_ONCE, STRIPE, fold_peers
 from flawsort.scores.peer_statistics import DirectedMinima
@@ -78,10 +78,10 @@ def mean_distances(bags: Bags, *, progress: Progress | None = None) -> NDArray[n
         """A few images against some of those after them."""
         stripe = range(block[0], min(block[0] + STRIPE, n_images))
         others = range(max(block[1], stripe.start + 1), min(block[1] + PEERS_AT_ONCE, n_images))
-        own = [_valid_patches(bags, image) for image in stripe] if others else []
+        own = [bags.valid_patches(image) for image in stripe] if others else []
         found = []
         for other in others:
-            bag = _valid_patches(bags, other)
+            bag = bags.valid_patches(other)
             asking = [image for image in stripe if image < other]
             found += [(i, other, _mean_distance(own[i - stripe.start], bag)) for i in asking]
         return found
@@ -108,13 +108,6 @@ def _mean_distance(first: NDArray[np.float32], second: NDArray[np.float32]) -> f
         np.sqrt(distances, out=distances)
         total += float(distances.sum())
     return total / (len(first) * len(second))
-
-
-def _valid_patches(bags: Bags, image: int) -> NDArray[np.float32]:
-    bag: Floats = bags.patches[image]
-    if bags.valid is not None:
-        bag = bag[bags.valid[image]]
-    return bag.astype(np.float32)
 
 
 def _check_variant(variant: str, accepted: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from flawsort.core.threads import in_threads, single_threaded_blas
 from flawsort.scores.nearest import BLOCK_ROWS, SIMILARITIES_AT_ONCE, Nearest, distance
 
 QUERIES_AT_ONCE = 65_536
-# How many lists a query looks into; docs/performance.md has the recall.
+# How many lists a query looks into; docs/evidence/performance.md has the recall.
 PROBES = 16
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,18 +23,18 @@ from flawsort.scores.peer_statistics import (
 
 # A bank of normal patches takes at most this much; beyond it, it is a sample.
 BANK_BYTES = 512 * 2**20
-# Heat maps are calibrated on so many normal images, each compared with the others; with fewer
+# Heat maps are calibrated on this many normal images, each compared with the others; with fewer
 # than MIN_CALIBRATION known, on the set itself.
 CALIBRATION_IMAGES = 16
 MIN_CALIBRATION = 8
 # They are compared exactly where that is a small part of what the engine can do.
 CALIBRATION_SHARE = 0.05
-# Residuals from peers use so many of them, and a run that was not streamed keeps so many for
+# Residuals from peers use this many of them, and a run that was not streamed keeps this many for
 # `assign`.
 STORED_PEERS = 96
-# Everybody is everybody's peer in a set of so many images; in a larger one the peers are a sample
-# (Eq. 7), so that time grows with the images and not with their pairs. On the dev sets 128 peers
-# gave what all of them did (docs/performance.md).
+# In a set of up to this many images every other image is a peer; in a larger one the peers are a
+# sample (Eq. 7), so that time grows with the images and not with their pairs. On the dev sets 128
+# peers gave what all of them did (docs/evidence/performance.md).
 ALL_PEERS_UP_TO = 256
 SAMPLED_PEERS = 128
 
@@ -54,8 +55,54 @@ class Comparison:
     how: str
 
 
+@dataclass(frozen=True)
+class StoredReference:
+    """What a run keeps of a reference: see `restore_reference`.
+
+    kind: which reference it is. patches: what it compares with. lists: centres and offsets of the
+    inverted lists that the patches are sorted by, where they were searched in those.
+    """
+
+    kind: str
+    patches: Floats
+    lists: tuple[Floats, Ints] | None = None
+
+
+class Reference(Protocol):
+    """What the patches of images are compared with.
+
+    engine: the arithmetic that compares them.
+    """
+
+    engine: Engine
+
+    @property
+    def kind(self) -> str:
+        """Its name in a saved run."""
+
+    @property
+    def knows_normal(self) -> bool:
+        """Whether it shows what is normal. Among peers a faint flaw may look normal."""
+
+    def compare(
+        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+    ) -> Comparison:
+        """Compare images with it. own: (n_images,), which of its images an image is itself, or
+        -1; None where all are new."""
+
+    def for_many(self, n_images: int, n_patches: int) -> Reference:
+        """The same for this many images that come in batches: all of them are compared in one
+        way, however small the last batch. n_patches: of each image."""
+
+    def stored(self) -> StoredReference:
+        """What a run keeps of it, and all of it that decides a comparison besides the engine."""
+
+
 class NormalReference:
     """The patches of known-normal images, all together (Eq. 6)."""
+
+    kind = "normals"
+    knows_normal = True
 
     def __init__(
         self,
@@ -115,10 +162,22 @@ class NormalReference:
         return Comparison(found.distances.reshape(shape), expected, how)
 
     def choose_search(self, n_queries: int) -> None:
-        """Settle by the number of queries whether the search is exact, if it is not settled."""
+        """Decide by the number of queries whether the search is exact, if it is not decided."""
         if self.exact is None:
             flop = search_flop(n_queries, len(self.bank), self.bank.shape[1])
             self.exact = flop <= self.engine.exact_flop
+
+    def for_many(self, n_images: int, n_patches: int) -> NormalReference:
+        """Itself, with the kind of search decided, which every later comparison keeps to."""
+        self.choose_search(n_images * n_patches)
+        return self
+
+    def stored(self) -> StoredReference:
+        """The bank; sorted by its inverted lists where it was searched in those."""
+        if self.exact:
+            return StoredReference(self.kind, self.bank)
+        lists = self.lists
+        return StoredReference(self.kind, lists.patches, (lists.centres, lists.offsets))
 
     def scores_of_normals(self, normals: Bags) -> NDArray[np.float32] | None:
         """How unusual normal images look among the other normal ones: (n_sample, n_patches).
@@ -178,6 +237,9 @@ def _bank_rows(normals: Bags, random_state: int, *, whole: bool) -> NDArray[np.i
 class PeerReference:
     """A sample of a set's own images, to compare new images with when no normals are known."""
 
+    kind = "peers"
+    knows_normal = False
+
     def __init__(
         self, peers: Floats, nearest_share: float, *, engine: Engine | None = None
     ) -> None:
@@ -209,6 +271,39 @@ class PeerReference:
         if own is not None:
             how = f"compared with a sample of {n_peers} of them (Eq. 7) ({engine.name})"
         return Comparison(scores, expected, how)
+
+    def for_many(self, n_images: int, n_patches: int) -> PeerReference:
+        """The same with one engine for all the images."""
+        n_peers, of_a_peer, dim = self.peers.shape
+        flop = n_images * n_peers * search_flop(n_patches, of_a_peer, dim)
+        settled = copy(self)
+        settled.engine = self.engine.for_work(flop)
+        return settled
+
+    def stored(self) -> StoredReference:
+        """The peers."""
+        return StoredReference(self.kind, self.peers)
+
+
+def restore_reference(
+    stored: StoredReference, *, nearest_share: float, engine: Engine | None = None
+) -> Reference:
+    """The reference that was stored. nearest_share: see compare_with_peers."""
+    kind, patches = stored.kind, stored.patches
+    if kind == PeerReference.kind:
+        return PeerReference(patches, nearest_share, engine=engine)
+    if kind != NormalReference.kind:
+        raise ValueError(f"reference: '{kind}'")
+    if stored.lists is None:
+        return NormalReference(patches, exact=True, engine=engine)
+    centres, offsets = stored.lists
+    lists = InvertedLists(
+        np.asarray(centres, np.float32),
+        patches,
+        np.asarray(offsets, np.int64),
+        np.arange(len(patches)),  # sorted already
+    )
+    return NormalReference(patches, exact=False, lists=lists, engine=engine)
 
 
 def compare_with_peers(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import hashlib
 import io
@@ -11,9 +10,10 @@ import json
 import os
 import re
 import stat
-import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -32,8 +32,7 @@ from flawsort.labels.groups import Group, Labelling, first_labelling
 from flawsort.outputs.exports import (
     FORMATS,
     LINKS,
-    SUFFIXES,
-    WITHOUT_IMAGES,
+    Format,
     export_run,
     write_export,
 )
@@ -64,9 +63,10 @@ from helpers.export_runs import (
     make_run,
     named,
 )
-from helpers.plates import contents, fingerprint, run_code
+from helpers.plates import ROOT, contents, fingerprint, run_code
 
-WITH_IMAGES = ("folders", "coco", "cvat", "label-studio", "fiftyone", "imagefolder")
+WITH_IMAGES = tuple(format.name for format in FORMATS.values() if format.images)
+WITHOUT_IMAGES = tuple(name for name in FORMATS if name not in WITH_IMAGES)
 EVERY = tuple(name for name in FORMATS if name != "book-pdf")
 
 
@@ -82,7 +82,7 @@ def labelling(run: Run) -> Labelling:
 
 def place(path: Path, format: str) -> Path:
     """Where an export goes: a folder, or a file with its suffix."""
-    return path.with_name(path.name + SUFFIXES.get(format, ""))
+    return path.with_name(path.name + FORMATS[format].suffix)
 
 
 def expected_pixels(
@@ -560,48 +560,6 @@ class TestLabelStudio:
         assert "LOCAL_FILES_DOCUMENT_ROOT" in (tmp_path / "out/README.md").read_text()
 
 
-class TestFiftyOne:
-    def test_layout(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
-        export_run(run, labelling, "fiftyone", tmp_path / "out")
-        metadata = json.loads((tmp_path / "out/metadata.json").read_text())
-        samples = json.loads((tmp_path / "out/samples.json").read_text())["samples"]
-        declared = {field["db_field"]: field for field in metadata["sample_fields"]}
-        assert metadata["media_type"] == "image"
-        assert metadata["default_classes"] == ["dent; deep", "streak", "Normal", "Unknown"]
-        written_by_fiftyone = {"created_at", "last_modified_at", "_dataset_id"}
-        for row, sample in enumerate(samples):
-            assert set(sample) == set(declared) - written_by_fiftyone
-            assert sample["filepath"] == f"data/{NAMES[row]}"
-            copied = tmp_path / "out" / sample["filepath"]
-            assert copied.read_bytes() == Path(run.table["path"][row]).read_bytes()
-            assert 0 <= sample["_rand"] < 1
-            assert sample["metadata"]["width"] == SIZES[row % len(SIZES)][0]
-        detections = declared["regions"]["fields"][0]
-        known = {field["db_field"] for field in detections["fields"]} | {"_cls", "attributes"}
-        (first, second) = samples[0]["regions"]["detections"]
-        assert set(first) <= known
-        assert (first["label"], second["label"]) == ("dent; deep", "streak")
-        expected = expected_pixels(REGIONS[0][3], (40, 30))
-        left, top, wide, high = box_of(expected)
-        assert first["bounding_box"] == [left / 40, top / 30, wide / 40, high / 30]
-        stored = base64.b64decode(first["mask"]["$binary"]["base64"])
-        mask = np.load(io.BytesIO(zlib.decompress(stored)), allow_pickle=False)
-        assert np.array_equal(mask, expected[top : top + high, left : left + wide])
-        kinds = samples[0]["kinds"]["classifications"]
-        assert [one["label"] for one in kinds] == ["dent; deep", "streak"]
-        assert samples[0]["label"]["label"] == "dent; deep"
-
-    def test_identities_are_each_their_own(self, tmp_path: Path) -> None:
-        run = make_run(tmp_path / "parts")
-        run.table["sha256"][1] = run.table["sha256"][0]
-        Path(run.table["path"][1]).write_bytes(Path(run.table["path"][0]).read_bytes())
-        export_run(run, named(run), "fiftyone", tmp_path / "out")
-        text = (tmp_path / "out/samples.json").read_text()
-        found = re.findall(r'"\$oid":"([0-9a-f]*)"', text)
-        assert {len(one) for one in found} == {24}
-        assert len(set(found)) == len(found)
-
-
 class TestImageFolder:
     def read(self, folder: Path) -> list[dict[str, Any]]:
         lines = (folder / "train/metadata.jsonl").read_text("utf-8").splitlines()
@@ -933,7 +891,7 @@ class TestOutput:
     @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
     @pytest.mark.parametrize(
         ("format", "step"),
-        [("coco", "coco.place_images"), ("cvat", "writing.os.link"), ("book", "output.write_text")],
+        [("coco", "coco.place_images"), ("cvat", "writing.os.link"), ("book", "book.write_text")],
     )
     def test_an_interrupted_export_leaves_what_was_there(
         self,
@@ -988,8 +946,8 @@ class TestOutput:
         assert (tmp_path / "lot 1.2").is_dir()
 
     def test_unknown_choices(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
-        with pytest.raises(OptionError, match=r"format must be one of csv, .*\. Got 'yolo'"):
-            export_run(run, labelling, "yolo", tmp_path / "out")
+        with pytest.raises(OptionError, match=r"format must be one of csv, .*\. Got 'voc'"):
+            export_run(run, labelling, "voc", tmp_path / "out")
         with pytest.raises(OptionError, match=r"link must be one of copy, link, hardlink\. Got"):
             export_run(run, labelling, "csv", tmp_path / "out", link="move")
 
@@ -1080,6 +1038,19 @@ def test_the_list_of_formats_loads_nothing_heavy() -> None:
     answer = run_code(code)
     assert answer.out.split("] ")[0] == "["
     assert answer.out.split("] ")[1].split() == list(FORMATS)
+
+
+@pytest.mark.parametrize("format", FORMATS.values(), ids=lambda format: format.name)
+def test_a_format_is_its_module_and_its_docs(format: Format) -> None:
+    module, function = format.writer.split(":")
+    writer = getattr(import_module(f"flawsort.outputs.exports.{module}"), function)
+    assert list(signature(writer).parameters)[2] == "link"
+    assert format.title
+    assert format.words[0].isalpha()
+    assert len(format.words) <= 61  # beside its name in a line of the help
+    assert not format.words.endswith(".")
+    documents = [page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md")]
+    assert any(re.search(rf"^\|[^|]*`{format.name}`", text, re.M) for text in documents)
 
 
 def test_first_labelling_is_exported_as_it_is(run: Run, tmp_path: Path) -> None:

@@ -20,12 +20,14 @@ from PIL import Image
 from flawsort.backbones import load_backbone
 from flawsort.core.errors import FlawsortError, InputError, OptionError
 from flawsort.core.records import Bags
-from flawsort.embeddings.weights import score_spread
-from flawsort.research.paper import figures, pictures, sheet
+from flawsort.embeddings.weights import score_spread, soft_weights
+from flawsort.research.paper import example_figures as pictures
+from flawsort.research.paper import figures
+from flawsort.research.paper import layout as sheet
 from flawsort.research.paper.example_figures import hausdorff_picks, heat_of
 from flawsort.research.paper.figures import FIGURES, draw, draw_attention, draw_clusters
 from flawsort.research.paper.layout import set_name, type_name
-from flawsort.research.paper.methods import Focus, represent, scores_of
+from flawsort.research.paper.methods import PAPER, represent, scores_of
 from flawsort.research.paper.protocol import find_tasks
 from flawsort.research.paper.shared import Products
 from flawsort.research.paper.tables import FOUR, TABLES, Cell, Filled, Options
@@ -420,7 +422,7 @@ def naive_pick(bags: Bags, row: int) -> int:
 
 class TestAttention:
     def test_files(self, products: Products, tmp_path: Path) -> None:
-        svg, png = draw_attention(products, tmp_path, focus=Focus())
+        svg, png = draw_attention(products, tmp_path)
         assert (svg, png) == (tmp_path / "attention-plate.svg", tmp_path / "attention-plate.png")
         said = texts(svg)
         for words in (
@@ -438,26 +440,26 @@ class TestAttention:
         assert n_panels(svg) == 4 * 5 + 3
 
     def test_always_the_same(self, products: Products, tmp_path: Path) -> None:
-        first = draw_attention(products, tmp_path / "first", rows=1, focus=Focus())
-        again = draw_attention(products, tmp_path / "again", rows=1, focus=Focus())
+        first = draw_attention(products, tmp_path / "first", rows=1)
+        again = draw_attention(products, tmp_path / "again", rows=1)
         assert [one.read_bytes() for one in first] == [one.read_bytes() for one in again]
 
     def test_marked_types_come_first(
         self, products: Products, seen: list[Any], tmp_path: Path
     ) -> None:
-        draw_attention(products, tmp_path, rows=3, focus=Focus())
+        draw_attention(products, tmp_path, rows=3)
         said = [text.get_text() for text in seen[0].texts]
         assert [words for words in said if words in (*KINDS, "combined")] == list(KINDS)
 
     def test_what_is_overlaid(self, products: Products, seen: list[Any], tmp_path: Path) -> None:
-        focus = Focus(temperature=0.5)
-        draw_attention(products, tmp_path, rows=2, focus=focus)
+        half = replace(PAPER, temperature=0.5)
+        draw_attention(products, tmp_path, rows=2, method=half)
         labels = products.task.data.labels
         rows = [labels.index("dent"), labels.index("streak")]
         panels = [axes for axes in seen[0].axes if axes.images][:10]
         for place, method in ((2, "wa"), (3, "wa-semi")):
             scores = scores_of(products, method)
-            weights = focus.weigh(scores, score_spread(scores))[rows]
+            weights = soft_weights(scores, 0.5 * score_spread(scores))[rows]
             heat, highest = heat_of(weights)
             for line in range(2):
                 picture, layer = panels[5 * line + place].images
@@ -475,7 +477,7 @@ class TestAttention:
     def test_what_the_maximum_picks(
         self, products: Products, seen: list[Any], tmp_path: Path
     ) -> None:
-        draw_attention(products, tmp_path, rows=2, focus=Focus())
+        draw_attention(products, tmp_path, rows=2)
         bags, picks = products.bags, []
         side = 256 / bags.grid[0]
         for axes, kind in ((seen[0].axes[1], "dent"), (seen[0].axes[6], "streak")):
@@ -492,7 +494,7 @@ class TestAttention:
         assert any(down != across for down, across in picks)
 
     def test_without_normals_and_masks(self, bare: Products, tmp_path: Path) -> None:
-        svg, _ = draw_attention(bare, tmp_path, focus=Focus())
+        svg, _ = draw_attention(bare, tmp_path)
         said = texts(svg)
         assert "Unsupervised weights" in said
         assert not {"Semi-supervised weights", "Weights from masks"} & set(said)
@@ -504,18 +506,18 @@ class TestAttention:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         for pictured in (draw_attention, draw_clusters):
             with pytest.raises(OptionError, match="Figures need matplotlib"):
-                pictured(bare, tmp_path, focus=Focus())
+                pictured(bare, tmp_path)
         assert not {"bags", "peers"} & set(bare.__dict__)
 
     def test_rows_are_checked(self, products: Products, tmp_path: Path) -> None:
         with pytest.raises(OptionError, match=r"rows must be at least 1\. Got 0\."):
-            draw_attention(products, tmp_path, rows=0, focus=Focus())
+            draw_attention(products, tmp_path, rows=0)
 
 
 class TestClusters:
     def test_titles_and_frames(self, products: Products, seen: list[Any], tmp_path: Path) -> None:
-        draw_clusters(products, tmp_path, focus=Focus(), n_clusters=2, per_cluster=30)
-        truth, shown = products.task.truth, represent(products, "wa-semi", Focus())
+        draw_clusters(products, tmp_path, n_clusters=2, per_cluster=30)
+        truth, shown = products.task.truth, represent(products, "wa-semi")
         labels = shown.labels(2)
         titles, hits, frames = [], 0, Counter[str]()
         for label in range(2):
@@ -545,8 +547,8 @@ class TestClusters:
         assert (nobody.major, nobody.hits, nobody.counted) == (None, 0, 0)
 
     def test_typical_ones_first(self, products: Products, seen: list[Any], tmp_path: Path) -> None:
-        draw_clusters(products, tmp_path, focus=Focus(), n_clusters=1, per_cluster=4)
-        vectors = represent(products, "wa-semi", Focus()).values.astype(np.float64)
+        draw_clusters(products, tmp_path, n_clusters=1, per_cluster=4)
+        vectors = represent(products, "wa-semi").values.astype(np.float64)
         order = np.argsort(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1))
         (axes,) = seen[0].axes
         assert len(axes.images) == 4
@@ -558,17 +560,17 @@ class TestClusters:
         assert axes.get_title("right") == "17 images"
 
     def test_files(self, products: Products, tmp_path: Path) -> None:
-        svg, png = draw_clusters(products, tmp_path, focus=Focus(), n_clusters=4)
+        svg, png = draw_clusters(products, tmp_path, n_clusters=4)
         assert (svg.name, png.name) == ("clusters-plate.svg", "clusters-plate.png")
         assert n_panels(svg) == 4
         assert "several kinds at once, not counted" in texts(svg)
-        again = draw_clusters(products, tmp_path / "again", focus=Focus(), n_clusters=4)
+        again = draw_clusters(products, tmp_path / "again", n_clusters=4)
         assert [one.read_bytes() for one in again] == [svg.read_bytes(), png.read_bytes()]
 
     def test_as_many_clusters_as_images(
         self, bare: Products, seen: list[Any], tmp_path: Path
     ) -> None:
-        draw_clusters(bare, tmp_path, focus=Focus(), n_clusters=40)
+        draw_clusters(bare, tmp_path, n_clusters=40)
         titles = Counter(axes.get_title("left") for axes in seen[0].axes)
         assert titles == {"several kinds": 2, **{f"{kind} (1.00)": 5 for kind in KINDS}}
         assert {axes.get_title("right") for axes in seen[0].axes} == {"1 image"}
@@ -580,4 +582,4 @@ class TestClusters:
         self, wrong: dict[str, int], products: Products, tmp_path: Path
     ) -> None:
         with pytest.raises(OptionError, match=r"must be at least 1\. Got n_clusters="):
-            draw_clusters(products, tmp_path, focus=Focus(), **wrong)
+            draw_clusters(products, tmp_path, **wrong)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from flawsort.core.errors import InputError, OptionError
+from flawsort.core.errors import OptionError
+from flawsort.core.records import Bags
 from flawsort.embeddings.pooling import average_pooling
 from flawsort.embeddings.weights import uniform_weights
 from flawsort.research.paper import poolings as baselines
@@ -23,12 +25,18 @@ from flawsort.research.paper.poolings import (
 from helpers.bags import Array, unit_vectors
 
 GRID = (3, 4)
-POOLINGS: dict[str, Callable[..., Array]] = {
+POOLINGS: dict[str, Callable[[Bags], Array]] = {
     "max": max_pooling,
     "gem": gem_pooling,
-    "spoc": lambda patches, valid=None: spoc_pooling(patches, GRID, valid, sigma=1.5),
-    "words": lambda patches, valid=None: bag_of_words(patches, valid, n_words=4),
+    "spoc": lambda bags: spoc_pooling(bags, sigma=1.5),
+    "words": lambda bags: bag_of_words(bags, n_words=4),
 }
+
+
+def bags_of(patches: Array, valid: Array | None = None) -> Bags:
+    """On a grid of one row, but for 12 patches, which are on GRID."""
+    n_patches = patches.shape[1]
+    return Bags(patches, GRID if n_patches == 12 else (1, n_patches), valid)
 
 
 def made_valid(n_images: int = 5, n_patches: int = 12) -> Array:
@@ -51,7 +59,7 @@ def kept(patches: Array, valid: Array | None, image: int) -> list[list[float]]:
 def test_single_precision_whatever_comes_in_and_nothing_is_changed(name: str, dtype: Any) -> None:
     patches, valid = unit_vectors(5, 12, 6, dtype=dtype), made_valid()
     before = patches.copy(), valid.copy()
-    pooled = POOLINGS[name](patches, valid)
+    pooled = POOLINGS[name](bags_of(patches, valid))
     assert pooled.dtype == np.float32
     assert pooled.shape == (5, 4 if name == "words" else 6)
     np.testing.assert_array_equal(patches, before[0])
@@ -63,23 +71,10 @@ def test_patches_that_are_not_valid_do_not_count(name: str) -> None:
     patches, valid = unit_vectors(5, 12, 6), made_valid()
     other = patches.copy()
     other[~valid] = 100.0
-    np.testing.assert_array_equal(POOLINGS[name](patches, valid), POOLINGS[name](other, valid))
-    everywhere = np.ones_like(valid)
-    np.testing.assert_array_equal(POOLINGS[name](patches), POOLINGS[name](patches, everywhere))
-
-
-@pytest.mark.parametrize("name", POOLINGS)
-def test_bad_shapes_are_refused(name: str) -> None:
-    patches, valid = unit_vectors(5, 12, 6), made_valid()
-    with pytest.raises(InputError, match=r"\(n_images, n_patches, dim\).* Got \(12, 6\)\."):
-        POOLINGS[name](patches[0])
-    with pytest.raises(InputError, match=r"no empty side\. Got \(0, 12, 6\)\."):
-        POOLINGS[name](patches[:0])
-    with pytest.raises(InputError, match=r"valid must have the shape \(5, 12\)\. Got \(4, 12\)\."):
-        POOLINGS[name](patches, valid[:4])
-    valid[2] = False
-    with pytest.raises(InputError, match=r"leave every image a patch\. Got none for image 2;"):
-        POOLINGS[name](patches, valid)
+    pool = POOLINGS[name]
+    np.testing.assert_array_equal(pool(bags_of(patches, valid)), pool(bags_of(other, valid)))
+    everywhere = bags_of(patches, np.ones_like(valid))
+    np.testing.assert_array_equal(pool(bags_of(patches)), pool(everywhere))
 
 
 # ---- max and GeM ----
@@ -88,7 +83,7 @@ def test_bad_shapes_are_refused(name: str) -> None:
 @pytest.mark.parametrize("valid", [None, made_valid()])
 def test_max_against_loops(valid: Array | None) -> None:
     patches = unit_vectors(5, 12, 6)
-    pooled = max_pooling(patches, valid)
+    pooled = max_pooling(bags_of(patches, valid))
     for i in range(5):
         for d in range(6):
             assert pooled[i, d] == max(patch[d] for patch in kept(patches, valid, i))
@@ -99,7 +94,7 @@ def test_max_against_loops(valid: Array | None) -> None:
 def test_gem_against_loops(valid: Array | None, p: float) -> None:
     patches = unit_vectors(5, 12, 6)  # with negative numbers
     patches[1, :, 2] = -0.5
-    pooled = gem_pooling(patches, valid, p)
+    pooled = gem_pooling(bags_of(patches, valid), p)
     for i in range(5):
         for d in range(6):
             values = [max(patch[d], GEM_FLOOR) for patch in kept(patches, valid, i)]
@@ -113,12 +108,12 @@ def test_gem_neither_underflows_nor_overflows(size: float) -> None:
     patches = np.full((1, 8, 2), size, np.float32)
     patches[0, 1:, 1] = 0
     expected = [size, size * (1 / 8) ** (1 / 20)]
-    np.testing.assert_allclose(gem_pooling(patches)[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(gem_pooling(bags_of(patches))[0], expected, rtol=1e-5)
 
 
 def test_gem_nears_the_maximum() -> None:
-    patches = np.abs(unit_vectors(3, 12, 6))
-    off = [np.abs(gem_pooling(patches, p=p) - max_pooling(patches)).max() for p in (2, 20, 2000)]
+    bags = bags_of(np.abs(unit_vectors(3, 12, 6)))
+    off = [np.abs(gem_pooling(bags, p) - max_pooling(bags)).max() for p in (2, 20, 2000)]
     assert off == sorted(off, reverse=True)
     assert off[-1] < 2e-3
 
@@ -126,7 +121,7 @@ def test_gem_nears_the_maximum() -> None:
 @pytest.mark.parametrize("p", [0, -1, math.inf, math.nan])
 def test_powers_that_make_no_mean(p: float) -> None:
     with pytest.raises(OptionError, match=rf"p must be greater than 0 and finite\. Got {p}\."):
-        gem_pooling(unit_vectors(1, 2, 3), p=p)
+        gem_pooling(bags_of(unit_vectors(1, 2, 3)), p)
 
 
 # ---- SPoC ----
@@ -136,7 +131,7 @@ def test_powers_that_make_no_mean(p: float) -> None:
 @pytest.mark.parametrize("valid", [None, made_valid()])
 def test_spoc_against_loops(valid: Array | None, sigma: float) -> None:
     patches = unit_vectors(5, 12, 6)
-    pooled = spoc_pooling(patches, GRID, valid, sigma)
+    pooled = spoc_pooling(bags_of(patches, valid), sigma)
     for i in range(5):
         total, weights = [0.0] * 6, 0.0
         for m in range(12):
@@ -152,24 +147,23 @@ def test_spoc_against_loops(valid: Array | None, sigma: float) -> None:
 def test_a_wide_prior_is_the_average(valid: Array | None) -> None:
     patches = unit_vectors(5, 12, 6)
     average = average_pooling(patches, uniform_weights((5, 12), valid))
-    np.testing.assert_allclose(spoc_pooling(patches, GRID, valid), average, atol=1e-5)
-    np.testing.assert_array_equal(spoc_pooling(patches, GRID, valid, math.inf), average)
+    bags = bags_of(patches, valid)
+    np.testing.assert_allclose(spoc_pooling(bags), average, atol=1e-5)
+    np.testing.assert_array_equal(spoc_pooling(bags, math.inf), average)
 
 
 def test_a_narrow_prior_takes_what_is_nearest_to_the_middle() -> None:
     patches, valid = unit_vectors(1, 9, 3), np.zeros((1, 9), bool)
     valid[0, [0, 5]] = True  # a corner and the middle of an edge
-    np.testing.assert_allclose(spoc_pooling(patches, (3, 3), None, 1e-3)[0], patches[0, 4])
-    np.testing.assert_allclose(spoc_pooling(patches, (3, 3), valid, 1e-3)[0], patches[0, 5])
+    square = Bags(patches, (3, 3))
+    np.testing.assert_allclose(spoc_pooling(square, 1e-3)[0], patches[0, 4])
+    np.testing.assert_allclose(spoc_pooling(replace(square, valid=valid), 1e-3)[0], patches[0, 5])
 
 
 def test_spoc_options() -> None:
-    patches = unit_vectors(1, 12, 3)
-    with pytest.raises(InputError, match=r"number of patches, 12\. Got 3 x 5\."):
-        spoc_pooling(patches, (3, 5))
     for sigma in (0, -2, math.nan):
         with pytest.raises(OptionError, match=rf"sigma must be greater than 0\. Got {sigma}\."):
-            spoc_pooling(patches, GRID, sigma=sigma)
+            spoc_pooling(bags_of(unit_vectors(1, 12, 3)), sigma)
 
 
 # ---- bag-of-words ----
@@ -185,7 +179,7 @@ def kinds_of_patches() -> tuple[Array, Array]:
 def test_words_are_counted() -> None:
     patches, kinds = kinds_of_patches()
     valid = made_valid(6, 50)
-    found = bag_of_words(patches, valid, n_words=5)
+    found = bag_of_words(bags_of(patches, valid), n_words=5)
     counted = np.array(
         [[np.sum(kinds[i][valid[i]] == k) for k in range(5)] for i in range(6)], float
     )
@@ -201,7 +195,7 @@ def test_each_patch_goes_to_its_nearest_word(monkeypatch: pytest.MonkeyPatch) ->
     words[0] *= 4  # the product alone would choose by length
     monkeypatch.setattr(baselines, "_codebook", lambda *_: words)
     patches = unit_vectors(3, 40, 4)
-    found = bag_of_words(patches)
+    found = bag_of_words(bags_of(patches))
     for i in range(3):
         counts = [0] * 7
         for patch in patches[i]:
@@ -218,10 +212,10 @@ def test_the_codebook_is_one_of_k_means() -> None:
 
 
 def test_words_are_repeatable() -> None:
-    patches = unit_vectors(4, 200, 6)
-    first = bag_of_words(patches, n_words=20, random_state=1)
-    np.testing.assert_array_equal(first, bag_of_words(patches, n_words=20, random_state=1))
-    assert (first != bag_of_words(patches, n_words=20, random_state=2)).any()
+    bags = bags_of(unit_vectors(4, 200, 6))
+    first = bag_of_words(bags, n_words=20, random_state=1)
+    np.testing.assert_array_equal(first, bag_of_words(bags, n_words=20, random_state=1))
+    assert (first != bag_of_words(bags, n_words=20, random_state=2)).any()
 
 
 @pytest.mark.parametrize("n_words", [3, 4, 512])
@@ -229,25 +223,23 @@ def test_no_more_words_than_distinct_patches(n_words: int) -> None:
     few = np.array([[1, 0], [0, 1], [-0.0, -1]], np.float32)
     patches = few[[[0, 0, 1, 2], [2, 2, 2, 2]]]
     patches[1, 0, 0] = 0.0  # the same place as -0.0
-    found = bag_of_words(patches, n_words=n_words)
+    found = bag_of_words(bags_of(patches), n_words=n_words)
     np.testing.assert_array_equal(found, [[0.5, 0.25, 0.25], [0, 0, 1]])
 
 
 def test_one_word_is_in_every_image() -> None:
-    np.testing.assert_array_equal(bag_of_words(unit_vectors(3, 4, 2), n_words=1), np.ones((3, 1)))
+    bags = bags_of(unit_vectors(3, 4, 2))
+    np.testing.assert_array_equal(bag_of_words(bags, n_words=1), np.ones((3, 1)))
     with pytest.raises(OptionError, match=r"n_words must be at least 1\. Got 0\."):
-        bag_of_words(unit_vectors(3, 4, 2), n_words=0)
+        bag_of_words(bags, n_words=0)
 
 
 @pytest.mark.parametrize("valid", [None, made_valid()])
 @pytest.mark.parametrize("limit", [1, 7, 20, 1000])
-def test_the_sample_is_spread_evenly(
-    monkeypatch: pytest.MonkeyPatch, valid: Array | None, limit: int
-) -> None:
-    monkeypatch.setattr(baselines, "CODEBOOK_PATCHES", limit)
+def test_the_sample_is_spread_evenly(valid: Array | None, limit: int) -> None:
     patches = np.arange(60, dtype=np.float64).reshape(5, 12, 1)
     everything = [number for i in range(5) for (number,) in kept(patches, valid, i)]
-    sample = baselines._evenly_spread(patches, valid).ravel().tolist()
+    sample = baselines._evenly_spread(bags_of(patches, valid), limit).ravel().tolist()
     assert len(sample) == min(limit, len(everything))
     places = [everything.index(number) for number in sample]  # all of them valid
     steps = np.diff(places)

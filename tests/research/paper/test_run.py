@@ -26,8 +26,8 @@ from flawsort.core.errors import FlawsortError, InputError, OptionError
 from flawsort.images.view import View
 from flawsort.research.paper.measurements import Job, run_job
 from flawsort.research.paper.methods import (
+    PAPER,
     ROWS,
-    Focus,
     Representation,
     represent,
     represent_subsets,
@@ -173,7 +173,7 @@ class TestRows:
         return naive_minima(bottle.bags.patches)
 
     def nmi(self, bottle: Products, row: str) -> float:
-        return float(run_job(bottle, Job(method=row))["nmi"])  # type: ignore[arg-type]
+        return float(run_job(bottle, Job(row=row))["nmi"])  # type: ignore[arg-type]
 
     def test_average(self, bottle: Products) -> None:
         means = bottle.bags.patches.astype(np.float64).mean(axis=1)
@@ -190,7 +190,7 @@ class TestRows:
         fold = {"wa": np.mean, "wa-max": np.max, "wa-min": np.min}[row]
         scores = np.stack([fold(minima[i][others[i]], axis=0) for i in range(n)])
         pooled = naive_soft(scores, bottle.bags.patches)
-        found = represent(bottle, row, Focus())
+        found = represent(bottle, row)
         np.testing.assert_allclose(found.values, pooled, atol=2e-3)
         assert self.nmi(bottle, row) == pytest.approx(judged(bottle.task.truth, ward(pooled, 3)))
 
@@ -211,7 +211,7 @@ class TestRows:
         )
         np.testing.assert_allclose(bottle.normal_scores(), scores, atol=2e-3)
         pooled = naive_soft(scores, bottle.bags.patches)
-        np.testing.assert_allclose(represent(bottle, "wa-semi", Focus()).values, pooled, atol=4e-3)
+        np.testing.assert_allclose(represent(bottle, "wa-semi").values, pooled, atol=4e-3)
 
     def test_fewer_normals_are_part_of_more(self, bottle: Products) -> None:
         some, more = bottle.normal_scores(0.4, seed=1), bottle.normal_scores(0.8, seed=1)
@@ -229,15 +229,13 @@ class TestRows:
         good = weights.sum(axis=1) == 0
         weights[good] = 1 / (rows * columns)
         pooled = np.stack([w @ b for w, b in zip(weights, bottle.bags.patches, strict=True)])
-        np.testing.assert_allclose(represent(bottle, "wa-mask", Focus()).values, pooled, atol=2e-3)
+        np.testing.assert_allclose(represent(bottle, "wa-mask").values, pooled, atol=2e-3)
 
     def test_max_hausdorff(self, bottle: Products, minima: NDArray[np.float64]) -> None:
         directed = minima.max(axis=2)
         both = np.maximum(directed, directed.T)
         np.fill_diagonal(both, 0)
-        np.testing.assert_allclose(
-            represent(bottle, "max-hausdorff", Focus()).values, both, atol=3e-3
-        )
+        np.testing.assert_allclose(represent(bottle, "max-hausdorff").values, both, atol=3e-3)
         labels = fcluster(linkage(squareform(both, checks=False), "ward"), 3, "maxclust")
         assert self.nmi(bottle, "max-hausdorff") == pytest.approx(judged(bottle.task.truth, labels))
 
@@ -251,8 +249,8 @@ class TestRows:
         np.testing.assert_allclose(bottle.holistic[0], whole, atol=2e-3)
 
     def test_metrics_count_what_the_protocol_counts(self, bottle: Products) -> None:
-        figures = run_job(bottle, Job(method="wa-semi"))
-        labels = represent(bottle, "wa-semi", Focus()).labels(3)
+        figures = run_job(bottle, Job(row="wa-semi"))
+        labels = represent(bottle, "wa-semi").labels(3)
         kept = bottle.task.counted
         truth = [bottle.task.truth[i] for i in kept]
         assert figures["ari"] == pytest.approx(adjusted_rand_score(truth, labels[kept]))
@@ -280,8 +278,8 @@ class TestRows:
 
     @pytest.mark.parametrize("row", ["average", "max-hausdorff", "wa"])
     def test_subsets_have_their_images_alone(self, bottle: Products, row: str) -> None:
-        whole = represent(bottle, row, Focus())
-        for seed, (rows, part) in enumerate(represent_subsets(bottle, row, Focus(), 2)):
+        whole = represent(bottle, row)
+        for seed, (rows, part) in enumerate(represent_subsets(bottle, row, PAPER, 2)):
             assert np.array_equal(rows, subset_rows(13, seed))
             assert len(part.values) == len(rows) == 12
             if row != "wa":
@@ -289,17 +287,17 @@ class TestRows:
 
     def test_unknown_rows_are_refused(self, bottle: Products) -> None:
         with pytest.raises(OptionError, match=r"one of average, .*Got 'nearest'"):
-            represent(bottle, "nearest", Focus())
+            represent(bottle, "nearest")
 
     @pytest.mark.parametrize("row", ROWS)
     def test_every_row_gives_groups(self, bottle: Products, row: str) -> None:
-        figures = run_job(bottle, Job(method=row))
+        figures = run_job(bottle, Job(row=row))
         assert 0 <= float(figures["nmi"]) <= 1  # type: ignore[arg-type]
 
     def test_the_best_temperature_is_the_best(self, bottle: Products) -> None:
-        best = run_job(bottle, Job(method="wa", best=True))
+        best = run_job(bottle, Job(row="wa", best=True))
         tried = [
-            run_job(bottle, Job(method="wa", focus=Focus(temperature=value)))["nmi"]
+            run_job(bottle, Job(row="wa", method=replace(PAPER, temperature=value)))["nmi"]
             for value in (0.1, 0.3, 1.0)
         ]
         assert float(best["nmi"]) >= max(tried)  # type: ignore[arg-type,type-var]
@@ -467,9 +465,9 @@ class TestRunning:
         table = replace(
             TABLES["poolings"],
             rows=lambda options: [
-                ("max", Job(method="max", measure="subsets", n_seeds=3)),
-                ("average", Job(method="average")),
-                ("wa-semi 0.5", Job(method="wa-semi", share=0.5)),
+                ("max", Job(row="max", measure="subsets", n_seeds=3)),
+                ("average", Job(row="average")),
+                ("wa-semi 0.5", Job(row="wa-semi", share=0.5)),
             ],
         )
         for _ in range(2):
@@ -514,9 +512,9 @@ class TestRunning:
     @pytest.mark.parametrize(
         "job",
         [
-            Job(method="wa", measure="subsets", n_seeds=5),
-            Job(method="max-hausdorff", measure="subsets", n_seeds=5, clusterer="spectral"),
-            Job(method="wa-semi", share=0.5),
+            Job(row="wa", measure="subsets", n_seeds=5),
+            Job(row="max-hausdorff", measure="subsets", n_seeds=5, clusterer="spectral"),
+            Job(row="wa-semi", share=0.5),
         ],
         ids=["weights", "distances", "normals"],
     )
@@ -566,7 +564,7 @@ class TestRunning:
     ) -> None:
         chosen = Products(products[0].task, products[0].backbone, tmp_path)
         told: list[int] = []
-        few, many = (Job(method="average", measure="subsets", n_seeds=n) for n in (2, 4))
+        few, many = (Job(row="average", measure="subsets", n_seeds=n) for n in (2, 4))
         assert len(run_job(chosen, few)["nmi"]) == 2  # type: ignore[arg-type]
         assert len(run_job(chosen, many, drawn=told.append)["nmi"]) == 4  # type: ignore[arg-type]
         assert told == [1, 2, 3, 4]
@@ -584,7 +582,7 @@ class TestRunning:
     def test_other_settings_have_their_own_results(
         self, sets: tuple[Path, Path], tmp_path: Path
     ) -> None:
-        narrow = Options(focus=Focus(temperature=0.01), n_seeds=3)
+        narrow = Options(method=replace(PAPER, temperature=0.01), n_seeds=3)
         (first,) = run_paper(["main"], setting(sets[1:], tmp_path))
         (other,) = run_paper(["main"], setting(sets[1:], tmp_path, options=narrow))
         kept = list(tmp_path.rglob("figures/*.json"))
@@ -648,7 +646,7 @@ class TestRunning:
         (task,) = find_tasks([folder])
         broken = Products(task, products[0].backbone, tmp_path)
         with pytest.raises(InputError, match=r"'bottle' has 1 image that cannot be read.*001.png"):
-            run_job(broken, Job(method="average"))
+            run_job(broken, Job(row="average"))
 
     def test_deep_images_get_a_window(self, products: list[Products], tmp_path: Path) -> None:
         folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
@@ -660,7 +658,7 @@ class TestRunning:
         deep = Products(task, products[0].backbone, tmp_path)
         assert deep.view.window is not None
         assert deep.view.window[0] >= 1000
-        assert 0 <= float(run_job(deep, Job(method="wa-semi"))["nmi"]) <= 1  # type: ignore[arg-type]
+        assert 0 <= float(run_job(deep, Job(row="wa-semi"))["nmi"]) <= 1  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("row", ["average", "holistic"])
     def test_every_row_needs_all_images(
@@ -671,7 +669,7 @@ class TestRunning:
         path.write_bytes(path.read_bytes()[:60])
         (task,) = find_tasks([folder])
         with pytest.raises(InputError, match="1 image that cannot be read"):
-            run_job(Products(task, products[0].backbone, tmp_path), Job(method=row))
+            run_job(Products(task, products[0].backbone, tmp_path), Job(row=row))
 
     def test_masks_that_are_missing_or_damaged_are_named(
         self, products: list[Products], tmp_path: Path
@@ -681,10 +679,10 @@ class TestRunning:
         mask.write_bytes(b"no image")
         (task,) = find_tasks([folder])
         with pytest.raises(InputError, match=r"The mask '.*001_mask.png' cannot be read"):
-            run_job(Products(task, products[0].backbone, tmp_path), Job(method="wa-mask"))
+            run_job(Products(task, products[0].backbone, tmp_path), Job(row="wa-mask"))
         mask.unlink()
         (task,) = find_tasks([folder])
-        assert Job(method="wa-mask").lacks(task) == "masks for 1 of its flawed images"
+        assert Job(row="wa-mask").lacks(task) == "masks for 1 of its flawed images"
 
     def test_masks_of_ones_mark_as_those_of_255(
         self, products: list[Products], tmp_path: Path

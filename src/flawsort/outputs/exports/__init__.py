@@ -1,11 +1,13 @@
-"""The groups of a run, as people left them, for other tools."""
+"""The groups of a run, as people left them, for other tools. To add a format, write its module and
+add a line to FORMATS: the command line, the review and the tests read that list."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from flawsort.core.errors import OptionError
 
@@ -16,25 +18,107 @@ if TYPE_CHECKING:
     from flawsort.outputs.exports.writing import Link
     from flawsort.runs.folder import Run
 
+    Writer: TypeAlias = Callable[[Content, Path, Link], list[SetAside]]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of export. name: as --format takes it. title: as pages show it. words: what is
+    written, in a line. writer: "module:function" in this package; the module is imported when an
+    export is written, so that --help loads none of them. suffix: of a format that is one file, and
+    "" for a folder. images: whether the export holds image files.
+
+    The function is a Writer: it writes the content to a new folder, or of a format that is one
+    file to that path, and returns the images that it left out with the reasons.
+    """
+
+    name: str
+    title: str
+    words: str
+    writer: str
+    suffix: str = ""
+    images: bool = True
+
+    def write(self, content: Content, path: Path, link: Link) -> list[SetAside]:
+        module, function = self.writer.split(":")
+        writer: Writer = getattr(import_module(f"{__name__}.{module}"), function)
+        return writer(content, path, link)
+
+
 FORMATS = {
-    "csv": "tables of images, regions and groups as CSV",
-    "parquet": "the same tables as parquet",
-    "folders": "a folder for each group with its images",
-    "coco": "COCO instances: regions as boxes and masks",
-    "cvat": "CVAT for images 1.1: tags, boxes and masks",
-    "label-studio": "Label Studio tasks with predictions, and the labelling configuration",
-    "fiftyone": "a FiftyOneDataset folder",
-    "imagefolder": "a Hugging Face imagefolder with metadata.jsonl",
-    "book": "the defect book as one HTML file",
-    "book-pdf": "the defect book as a PDF, printed by Chromium",
+    format.name: format
+    for format in (
+        Format(
+            "csv",
+            "CSV",
+            "tables of images, regions and groups as CSV",
+            "tables:write_csv",
+            images=False,
+        ),
+        Format(
+            "parquet",
+            "Parquet",
+            "the same tables as parquet",
+            "tables:write_parquet",
+            images=False,
+        ),
+        Format("folders", "Folders", "a folder for each group with its images", "folders:write"),
+        Format("coco", "COCO", "COCO instances: regions as boxes and masks", "coco:write"),
+        Format(
+            "yolo",
+            "YOLO (detection)",
+            "YOLO boxes for Ultralytics, split for training and validation",
+            "yolo:write_detect",
+        ),
+        Format(
+            "yolo-classify",
+            "YOLO (classification)",
+            "YOLO class folders, split for training and validation",
+            "yolo:write_classify",
+        ),
+        Format(
+            "cvat",
+            "CVAT for images 1.1",
+            "CVAT for images 1.1: tags, boxes and masks",
+            "cvat:write",
+        ),
+        Format(
+            "label-studio",
+            "Label Studio",
+            "Label Studio tasks, predictions and labelling configuration",
+            "label_studio:write",
+        ),
+        Format(
+            "fiftyone",
+            "FiftyOne",
+            "COCO instances, and a script that loads them into FiftyOne",
+            "fiftyone:write",
+        ),
+        Format(
+            "imagefolder",
+            "Hugging Face imagefolder",
+            "a Hugging Face imagefolder with metadata.jsonl",
+            "imagefolder:write",
+        ),
+        Format(
+            "book",
+            "Defect book (HTML)",
+            "the defect book as one HTML file",
+            "book:write",
+            suffix=".html",
+            images=False,
+        ),
+        Format(
+            "book-pdf",
+            "Defect book (PDF)",
+            "the defect book as a PDF, printed by Chromium",
+            "pdf:write",
+            suffix=".pdf",
+            images=False,
+        ),
+    )
 }
-"""What can be exported, with a line on each."""
-
-SUFFIXES = {"book": ".html", "book-pdf": ".pdf"}
-"""The formats whose output is a file, and how it ends; that of the others is a folder."""
-
-WITHOUT_IMAGES = ("csv", "parquet", *SUFFIXES)
-"""The formats that hold no image files, which could be linked."""
+"""What can be exported, by name."""
 
 LINKS = ("copy", "link", "hardlink")
 """How images get into an export: as copies, as symbolic links, or under a second name."""
@@ -60,7 +144,7 @@ def export_run(
 ) -> list[Path]:
     """Write a run with its groups as they stand, for another tool. Returns the files written.
 
-    format: of FORMATS. output: a folder, or of a format in SUFFIXES a file; it is there whole or
+    format: of FORMATS. output: a folder, or of a format with a suffix a file; it is there whole or
     not at all. link: of LINKS. Images whose files are gone or have changed are left out, and listed
     in left-out.txt. The same run and groups give the same bytes.
     """
@@ -79,7 +163,8 @@ def write_export(
     """As `export_run`, with the images that had to be left out."""
     _check("format", format, FORMATS)
     _check("link", link, LINKS)
-    if link != "copy" and format in WITHOUT_IMAGES:
+    chosen, how = FORMATS[format], cast("Link", link)
+    if link != "copy" and not chosen.images:
         raise OptionError(
             f"is for formats with images, and {format} has none. Got '{link}'.", parameter="link"
         )
@@ -91,16 +176,15 @@ def write_export(
         writing_folder,
     )
 
-    if format in SUFFIXES:
+    if chosen.suffix:
         with (
-            writing_file(output, SUFFIXES[format], overwrite=overwrite) as path,
+            writing_file(output, chosen.suffix, overwrite=overwrite) as path,
             gathered(run, labelling) as content,
         ):
-            _write_book(content, path)
-        return Written([output], [])
+            return Written([output], chosen.write(content, path, how))
     with writing_folder(output, format, run, overwrite=overwrite) as folder:
         with gathered(run, labelling) as content:
-            left_out = _writer(format)(content, folder, cast("Link", link))
+            left_out = chosen.write(content, folder, how)
         write_left_out(folder, left_out)
         files = sorted(path for path in folder.rglob("*") if not path.is_dir())
         names = [path.relative_to(folder) for path in files if path.name != MARKER]
@@ -110,39 +194,3 @@ def write_export(
 def _check(name: str, value: str, accepted: Collection[str]) -> None:
     if value not in accepted:
         raise OptionError(f"must be one of {', '.join(accepted)}. Got '{value}'.", parameter=name)
-
-
-def _writer(format: str) -> Callable[[Content, Path, Link], list[SetAside]]:
-    # Imported when needed: --help lists the formats.
-    from flawsort.outputs.exports import (
-        coco,
-        cvat,
-        fiftyone,
-        folders,
-        imagefolder,
-        label_studio,
-        tables,
-    )
-
-    return {
-        "csv": tables.write_csv,
-        "parquet": tables.write_parquet,
-        "folders": folders.write,
-        "coco": coco.write,
-        "cvat": cvat.write,
-        "label-studio": label_studio.write,
-        "fiftyone": fiftyone.write,
-        "imagefolder": imagefolder.write,
-    }[format]
-
-
-def _write_book(content: Content, path: Path) -> None:
-    from flawsort.outputs.exports.book import render_book
-    from flawsort.outputs.exports.pdf import print_page
-    from flawsort.outputs.exports.writing import write_text
-
-    html = render_book(content)
-    if path.suffix == ".pdf":
-        print_page(html, path)
-    else:
-        write_text(path, html)

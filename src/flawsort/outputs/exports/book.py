@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from flawsort._version import __version__
+from flawsort.core.records import SetAside
 from flawsort.core.text import pluralise
 from flawsort.embeddings.heat import HeatScale, colour_table, overlay
 from flawsort.embeddings.regions import Outlines
@@ -24,6 +26,7 @@ from flawsort.labels.groups import Group
 from flawsort.outputs.exports.content import Content, source_of
 from flawsort.outputs.exports.examples import Chosen, choose
 from flawsort.outputs.exports.naming import clean
+from flawsort.outputs.exports.writing import Link, write_text
 
 # Of a picture that the run has no thumbnail of.
 SIDE = 256
@@ -43,6 +46,12 @@ class Example:
     frames: tuple[tuple[str, str], ...]
     note: str
     confirmed: bool
+
+
+def write(content: Content, path: Path, link: Link) -> list[SetAside]:
+    """The book as a file. It shows every image, from the thumbnail if the file is gone."""
+    write_text(path, render_book(content))
+    return []
 
 
 def render_book(content: Content) -> str:

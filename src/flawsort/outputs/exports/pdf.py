@@ -1,4 +1,4 @@
-"""A page as a PDF, printed by the Chromium of the system."""
+"""The defect book as a PDF, printed by the Chromium of the system."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ import tempfile
 from pathlib import Path
 
 from flawsort.core.errors import OptionError
+from flawsort.core.records import SetAside
+from flawsort.outputs.exports.book import render_book
+from flawsort.outputs.exports.content import Content
+from flawsort.outputs.exports.writing import Link
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 VARIABLE = "FLAWSORT_CHROMIUM"
 SECONDS = 300
 
 _DATE = re.compile(rb"\(D:\d{14}[^)]*\)")
+
+
+def write(content: Content, path: Path, link: Link) -> list[SetAside]:
+    """The book as a PDF file."""
+    print_page(render_book(content), path)
+    return []
 
 
 def print_page(html: str, path: Path) -> None:

@@ -40,7 +40,7 @@ def write_parquet(content: Content, folder: Path, link: Link) -> list[SetAside]:
 
 
 def tables(content: Content) -> dict[str, Table]:
-    """The three tables by name. docs/run-format.md says what the columns of the run's own mean."""
+    """The three tables by name. docs/reference/run-format.md explains the columns of the run."""
     return {
         "images": images_table(content),
         "regions": _regions_table(content),

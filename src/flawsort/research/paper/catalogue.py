@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from flawsort.embeddings.method import Method
 from flawsort.research.paper.clusterers import CLUSTERERS
 from flawsort.research.paper.deep_rows import BEST, PREFIX, RIVALS, Training
-from flawsort.research.paper.measurements import Job
-from flawsort.research.paper.methods import TEMPERATURES, TOP_COUNTS, Focus
+from flawsort.research.paper.measurements import Job, describe_weights
+from flawsort.research.paper.methods import PAPER, SCORED, TEMPERATURES, TOP_COUNTS, Top
 from flawsort.scores.hausdorff import HAUSDORFF_VARIANTS
 
 FOUR = ("average", "max-hausdorff", "wa", "wa-semi")
@@ -19,17 +20,22 @@ NORMAL_SHARES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a person may choose for a table; `focus` and `best` concern the weighted averages.
-    training: of the deep rows; None leaves them out."""
+    """What a person may choose for a table.
 
-    focus: Focus = field(default_factory=Focus)
+    method: the temperature of the weighted averages. best: try several temperatures and keep the
+    best by the truth. n_seeds: the number of random subsets. training: of the deep rows; None
+    leaves them out.
+    """
+
+    method: Method = PAPER
     best: bool = False
     n_seeds: int = 100
     training: Training | None = None
 
     def describe(self) -> dict[str, Any]:
-        """What was chosen, for the files."""
-        chosen: dict[str, Any] = {"temperature": "best"} if self.best else self.focus.describe()
+        """The choices, for the files."""
+        best: dict[str, Any] = {"temperature": "best"}
+        chosen = best if self.best else describe_weights(self.method)
         deep = {} if self.training is None else self.training.describe()
         return {**chosen, "subsets": self.n_seeds, **deep}
 
@@ -65,9 +71,9 @@ def _four(options: Options, **changes: Any) -> list[tuple[str, Job]]:
 
 def _job(row: str, options: Options, **changes: Any) -> Job:
     # The best temperature is looked for where groups at the true k are all that is measured.
-    free = not {"focus", "measure", "share"} & set(changes)
-    best = options.best and row.startswith("wa") and row != "wa-mask" and free
-    return replace(Job(method=row, focus=options.focus, best=best), **changes)
+    free = not {"method", "top", "measure", "share"} & set(changes)
+    best = options.best and row in SCORED and free
+    return replace(Job(row=row, method=options.method, best=best), **changes)
 
 
 def _clusterers(options: Options, **changes: Any) -> list[tuple[str, Job]]:
@@ -84,15 +90,15 @@ def _clusterers_and_rivals(options: Options) -> list[tuple[str, Job]]:
     rows = _clusterers(options)
     if options.training is not None:
         for rival in RIVALS:
-            job = Job(method=PREFIX + rival, measure="deep", training=options.training)
-            rows.append((job.method, job))
-            rows.append((job.method + BEST, replace(job, best=True)))
+            job = Job(row=PREFIX + rival, measure="deep", training=options.training)
+            rows.append((job.row, job))
+            rows.append((job.row + BEST, replace(job, best=True)))
     return rows
 
 
 def _sweep(options: Options) -> list[tuple[str, Job]]:
     return [
-        (f"{row} {value:g}", _job(row, options, focus=Focus(temperature=value)))
+        (f"{row} {value:g}", _job(row, options, method=replace(PAPER, temperature=value)))
         for row in ("wa", "wa-semi")
         for value in TEMPERATURES
     ]
@@ -102,18 +108,17 @@ def _tops(options: Options) -> list[tuple[str, Job]]:
     rows = []
     for row in ("wa", "wa-semi"):
         for count in TOP_COUNTS:
-            hard, soft = Focus(temperature=None, top=count), replace(options.focus, top=count)
-            rows.append((f"{row} hard {count}", _job(row, options, focus=hard)))
-            rows.append((f"{row} soft {count}", _job(row, options, focus=soft)))
+            for kind in ("hard", "soft"):
+                top = Top(count=count, hard=kind == "hard")
+                rows.append((f"{row} {kind} {count}", _job(row, options, top=top)))
     return rows
 
 
 def _shares(options: Options) -> list[tuple[str, Job]]:
-    focus = options.focus
     parts = [
         (f"wa-semi {share:g}", _job("wa-semi", options, share=share)) for share in NORMAL_SHARES
     ]
-    return [("wa", _job("wa", options, focus=focus)), *parts]
+    return [("wa", _job("wa", options, method=options.method)), *parts]
 
 
 def _variants(options: Options) -> list[tuple[str, Job]]:

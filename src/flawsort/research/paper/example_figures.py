@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Bags, Floats, Ints
 from flawsort.embeddings.heat import OPACITY, colour_table
-from flawsort.embeddings.weights import mask_weights, score_spread
+from flawsort.embeddings.method import Method
 from flawsort.research.paper.layout import FAINT, METHODS, house_style, set_name, type_name, write
-from flawsort.research.paper.methods import Focus, represent, scores_of
+from flawsort.research.paper.methods import PAPER, represent, weights_of
 from flawsort.research.paper.shared import Products
 from flawsort.scores.hausdorff import hausdorff
 from flawsort.scores.nearest import nearest_in_bank
@@ -42,7 +42,9 @@ _READING = (
 )
 
 
-def draw_attention(products: Products, folder: Path, *, rows: int = 6, focus: Focus) -> list[Path]:
+def draw_attention(
+    products: Products, folder: Path, *, rows: int = 6, method: Method = PAPER
+) -> list[Path]:
     """What each distance looks at (Figure 3): one image of each type, at most `rows` of them.
 
     Writes attention-<set>.svg and .png to the folder. Columns: the image, the patches that the
@@ -54,7 +56,7 @@ def draw_attention(products: Products, folder: Path, *, rows: int = 6, focus: Fo
     title = f"Where the weights are: {set_name(products.task.name)}"
     with house_style():
         chosen = _one_of_each_type(products, rows)
-        columns = _weights(products, chosen, focus)
+        columns = _weights(products, chosen, method)
         figure = _attention(products, chosen, columns, title)
         return write(figure, folder, f"attention-{products.task.name}", title)
 
@@ -63,7 +65,7 @@ def draw_clusters(
     products: Products,
     folder: Path,
     *,
-    focus: Focus,
+    method: Method = PAPER,
     n_clusters: int = 16,
     per_cluster: int = 10,
 ) -> list[Path]:
@@ -78,9 +80,9 @@ def draw_clusters(
             f"Got n_clusters={n_clusters}, per_cluster={per_cluster}."
         )
     task = products.task
-    method = "wa" if task.data.normals is None else "wa-semi"
+    row = "wa" if task.data.normals is None else "wa-semi"
     with house_style():
-        shown = represent(products, method, focus)
+        shown = represent(products, row, method)
         labels = shown.labels(min(n_clusters, len(task.truth)))
         clusters = [
             _cluster(rows, shown.values[rows], task.truth)
@@ -88,7 +90,7 @@ def draw_clusters(
         ]
         purity = sum(one.hits for one in clusters) / max(1, len(task.counted))
         title = (
-            f"{set_name(task.name)}: {len(clusters)} clusters, {METHODS[method].lower()} "
+            f"{set_name(task.name)}: {len(clusters)} clusters, {METHODS[row].lower()} "
             f"(purity {purity:.2f}, {task.n_classes} types)"
         )
         figure = _clusters(products, clusters, per_cluster, title)
@@ -118,18 +120,14 @@ def _one_of_each_type(products: Products, count: int) -> list[int]:
     return [row for _, _, row in sorted(best.values())[:count]]
 
 
-def _weights(products: Products, chosen: list[int], focus: Focus) -> list[tuple[str, Floats]]:
+def _weights(products: Products, chosen: list[int], method: Method) -> list[tuple[str, Floats]]:
     """The columns with weights: title, and (n_chosen, n_patches)."""
-    methods = {"wa": "Unsupervised weights"}
+    titles = {"wa": "Unsupervised weights"}
     if products.task.data.normals is not None:
-        methods["wa-semi"] = "Semi-supervised weights"
-    columns = []
-    for method, title in methods.items():
-        scores = scores_of(products, method)
-        columns.append((title, focus.weigh(scores, score_spread(scores))[chosen]))
+        titles["wa-semi"] = "Semi-supervised weights"
     if products.mask_shares[chosen].any():
-        columns.append(("Weights from masks", mask_weights(products.mask_shares)[chosen]))
-    return columns
+        titles["wa-mask"] = "Weights from masks"
+    return [(title, weights_of(products, row, method)[chosen]) for row, title in titles.items()]
 
 
 def _attention(

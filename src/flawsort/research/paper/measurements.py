@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -17,7 +17,7 @@ import numpy as np
 
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Ints
-from flawsort.embeddings.weights import score_spread
+from flawsort.embeddings.method import Method
 from flawsort.research.metrics import (
     agreement,
     area_under_purity,
@@ -29,12 +29,15 @@ from flawsort.research.metrics import (
 from flawsort.research.paper.deep_rows import PREFIX, Training, train_rival
 from flawsort.research.paper.methods import (
     NEEDS_NORMALS,
+    PAPER,
+    SCORED,
     TEMPERATURES,
-    Focus,
+    Top,
     represent,
-    represent_focuses,
     represent_subsets,
+    represent_temperatures,
     scores_of,
+    weights_of,
 )
 from flawsort.research.paper.protocol import Task
 from flawsort.research.paper.shared import Products
@@ -51,15 +54,19 @@ _AGREED = ("nmi", "ari", "f1", "f1_micro", "purity")
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """method: a row of `methods.ROWS`, or "deep/" and one of `rivals.RIVALS`. best: try every
-    temperature and keep the best by NMI, or of a deep method the epoch with the best accuracy;
-    either looks at the truth. n_seeds: random subsets. share: of the normals. training: of a deep
-    method."""
+    """One row of a table, and how it is measured.
 
-    method: str
+    row: one of `methods.ROWS`, or "deep/" and one of `deep_rows.RIVALS`. method, top: the
+    temperature of the weights, and which patches they are for. best: try every temperature and
+    keep the best by NMI, or, of a deep row, the epoch with the best accuracy; either looks at the
+    truth. n_seeds: the number of random subsets. share: of the normals. training: of a deep row.
+    """
+
+    row: str
     measure: Measure = "groups"
     clusterer: str = "ward"
-    focus: Focus = field(default_factory=Focus)
+    method: Method = PAPER
+    top: Top | None = None
     best: bool = False
     n_seeds: int = 0
     share: float = 1.0
@@ -76,12 +83,13 @@ class Job:
 
     def key(self) -> str:
         """A name for its file: all that decides the result besides set, backbone and search."""
-        parts = [self.measure, self.method, self.clusterer]
-        if self.method.startswith("wa") and self.method != "wa-mask":
+        parts = [self.measure, self.row, self.clusterer]
+        if self.row in SCORED:
             if self.best:
                 parts.append("best-of=" + ",".join(map(repr, TEMPERATURES)))
             else:
-                parts += [f"{name}={value!r}" for name, value in self.focus.describe().items()]
+                chosen = describe_weights(self.method, self.top)
+                parts += [f"{name}={value!r}" for name, value in chosen.items()]
         if self.n_seeds:
             parts.append(f"seeds={self.n_seeds}")
         if self.share < 1:
@@ -90,9 +98,9 @@ class Job:
 
     def lacks(self, task: Task) -> str:
         """What the set lacks for this job, or "" if nothing."""
-        if self.method in NEEDS_NORMALS and task.data.normals is None:
+        if self.row in NEEDS_NORMALS and task.data.normals is None:
             return "normal images"
-        needs_masks = self.method == "wa-mask" or self.measure == "localisation"
+        needs_masks = self.row == "wa-mask" or self.measure == "localisation"
         if not needs_masks:
             return ""
         marked = {
@@ -107,6 +115,18 @@ class Job:
         return f"masks for {bare} of its flawed images" if bare else ""
 
 
+def describe_weights(method: Method, top: Top | None = None) -> dict[str, float]:
+    """How sharply weights focus, by name: a relative temperature or the paper's tau, and top k."""
+    chosen: dict[str, float] = {}
+    if method.absolute_temperature is not None:
+        chosen["tau"] = method.absolute_temperature
+    elif method.temperature is not None:
+        chosen["temperature"] = method.temperature
+    if top is None:
+        return chosen
+    return {"top": top.count} if top.hard else {**chosen, "top": top.count}
+
+
 def run_job(products: Products, job: Job, *, drawn: Callable[[int], None] | None = None) -> Figures:
     """The figures of a job, from its file if it was done before.
 
@@ -115,7 +135,7 @@ def run_job(products: Products, job: Job, *, drawn: Callable[[int], None] | None
     """
     if job.training is not None:  # whose dear part has files of its own
         return _deep(products, job, job.training, drawn)
-    way = products.search if job.method == "wa-semi" else ""
+    way = products.search if job.row == "wa-semi" else ""
     path = products.folder / "figures" / f"{job.key()}{way}.json"
     part = path.with_suffix(".part")
     kept = _read(path)
@@ -196,15 +216,14 @@ def _groups(products: Products, job: Job, start: int) -> Iterator[Figures]:
         yield _best(products, job)
         return
     for seed in range(start, job.n_draws):
-        shown = represent(products, job.method, job.focus, share=job.share, seed=seed)
+        shown = represent(products, job.row, job.method, top=job.top, share=job.share, seed=seed)
         yield _agreement(task, shown.labels(task.n_classes, job.clusterer))
 
 
 def _best(products: Products, job: Job) -> Figures:
     task = products.task
-    focuses = [Focus(temperature=value) for value in TEMPERATURES]
     best: Figures = {}
-    shown = represent_focuses(products, job.method, focuses)
+    shown = represent_temperatures(products, job.row, TEMPERATURES)
     for value, one in zip(TEMPERATURES, shown, strict=True):
         figures = _agreement(task, one.labels(task.n_classes, job.clusterer))
         if not best or float(figures["nmi"]) > float(best["nmi"]):  # type: ignore[arg-type]
@@ -215,7 +234,7 @@ def _best(products: Products, job: Job) -> Figures:
 def _subsets(products: Products, job: Job, start: int) -> Iterator[Figures]:
     """Of each random subset; k is the true number of types in it."""
     task = products.task
-    subsets = represent_subsets(products, job.method, job.focus, job.n_seeds)
+    subsets = represent_subsets(products, job.row, job.method, job.n_seeds)
     for rows, shown in islice(subsets, start, None):
         k = len({task.truth[row] for row in rows} - {None})
         yield _agreement(task, shown.labels(k, job.clusterer), rows)
@@ -230,7 +249,7 @@ def _deep(
     found = []
     for seed in range(training.n_seeds):
         try:
-            epochs = train_rival(products, job.method.removeprefix(PREFIX), seed, training)
+            epochs = train_rival(products, job.row.removeprefix(PREFIX), seed, training)
         except OptionError as error:  # training that broke down, which another seed may not
             raise OptionError(f"with seed {seed}: {error}") from error
         epoch, figures = measure_epoch(products.task, epochs.labels, best=job.best)
@@ -249,7 +268,7 @@ def _deep(
 
 
 def _purity(products: Products, job: Job, start: int) -> Iterator[Figures]:
-    curve = purity_curve(products.task.truth, represent(products, job.method, job.focus).linkage())
+    curve = purity_curve(products.task.truth, represent(products, job.row, job.method).linkage())
     yield {
         "mauc": area_under_purity(curve),
         "r90": reduction_at(curve, 0.9),
@@ -263,8 +282,7 @@ def _localisation(products: Products, job: Job, start: int) -> Iterator[Figures]
     """Pixel-level AUROC of the scores, and of the weights, which sum to 1 in each image."""
     sides = (PIXEL_SIDE, PIXEL_SIDE)
     masks = [None if mask is None else mask >= 0.5 for mask in products.masks(sides)]
-    scores = scores_of(products, job.method)
-    weights = job.focus.weigh(scores, score_spread(scores))
+    scores, weights = scores_of(products, job.row), weights_of(products, job.row, job.method)
     grid = products.bags.grid
     yield {
         "pixel-auroc": pixel_auroc(scores, grid, masks, side=PIXEL_SIDE),

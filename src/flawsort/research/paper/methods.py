@@ -1,4 +1,4 @@
-"""The rows of the tables: from a set's shared products to vectors or distances, then to groups."""
+"""The rows of the tables: a set of images becomes vectors or distances, and those become groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.errors import OptionError
-from flawsort.core.records import Floats, Ints
+from flawsort.core.records import Bags, Floats, Ints
+from flawsort.embeddings.method import PRESETS, Method
+from flawsort.embeddings.pooling import average_pooling
 from flawsort.embeddings.weights import (
     hard_weights,
     mask_weights,
@@ -30,40 +32,23 @@ from flawsort.research.paper.protocol import subset_rows
 from flawsort.research.paper.shared import Products
 from flawsort.scores.hausdorff import HAUSDORFF_VARIANTS, hausdorff
 
-# The paper gives no value of tau. In standard deviations of a set's scores this one served all
-# sets and backbones that we measured; "best" looks at the truth and is marked as an oracle.
-TEMPERATURE = 0.3
+# The rows "wa" and "wa-semi" are this preset, without and with normals.
+PAPER = PRESETS["paper"]
+# Relative temperatures of the sweep. "best" takes the best of them by the truth: an oracle.
 TEMPERATURES = (0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 # Patches of the hard and the soft top-k weights (Appendix A.1), up to all of a 32 x 32 grid.
 TOP_COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Focus:
-    """How sharply weights focus: a temperature relative to the spread of the set's scores, or the
-    paper's absolute tau; besides, or instead, the number of patches that count."""
-
-    temperature: float | None = TEMPERATURE
-    tau: float | None = None
-    top: int | None = None
-
-    def weigh(self, scores: Floats, spread: float) -> NDArray[np.float32]:
-        """(n_images, n_patches) weights of the scores; spread: their standard deviation."""
-        if self.temperature is None and self.tau is None:
-            if self.top is None:
-                raise OptionError("A Focus must have a temperature, a tau or a top. Got none.")
-            return hard_weights(scores, self.top)
-        tau = self.tau if self.tau is not None else (self.temperature or 0.0) * spread
-        if self.top is None:
-            return soft_weights(scores, tau)
-        return soft_top_weights(scores, self.top, tau)
-
-    def describe(self) -> dict[str, float]:
-        """What was said, for the results."""
-        said = {"temperature": self.temperature, "tau": self.tau, "top": self.top}
-        if self.tau is not None:
-            del said["temperature"]
-        return {name: value for name, value in said.items() if value is not None}
+SCORED = ("wa", "wa-max", "wa-min", "wa-extra", "wa-semi")
+NEEDS_NORMALS = ("wa-semi", "wa-extra")
+_WEIGHTED = ("average", "wa-mask", *SCORED)
+_POOLINGS: dict[str, Callable[[Bags], NDArray[np.float32]]] = {
+    "max": max_pooling,
+    "gem": gem_pooling,
+    "spoc": spoc_pooling,
+    "bag-of-words": bag_of_words,
+}
+ROWS = (*_WEIGHTED, "holistic", *_POOLINGS, "max-hausdorff", *HAUSDORFF_VARIANTS)
 
 
 @dataclass(frozen=True)
@@ -71,7 +56,7 @@ class Representation:
     """What a clusterer works on: one vector an image (n, dim), or a distance a pair (n, n)."""
 
     values: NDArray[np.float32]
-    kind: Literal["embeddings", "distances"]
+    kind: Literal["embeddings", "distances"] = "embeddings"
 
     def take(self, rows: Ints) -> Representation:
         """The same for some of the images."""
@@ -89,19 +74,34 @@ class Representation:
         return link(self.values, "ward")
 
 
-def represent(
-    products: Products, row: str, focus: Focus, *, share: float = 1.0, seed: int = 0
-) -> Representation:
-    """The vectors or distances that a row of a table stands for.
+@dataclass(frozen=True, kw_only=True)
+class Top:
+    """Weights for the patches with the highest scores alone (Appendix A.1).
 
-    share, seed: of "wa-semi", how many of the normals are used and which.
+    count: how many of an image's patches. hard: they count the same; otherwise by their scores.
     """
-    if row in SCORED:
-        scores = scores_of(products, row, share=share, seed=seed)
-        weights = focus.weigh(scores, score_spread(scores))
-        return _vectors(_averaged(products, weights))
-    if row in _VECTORS:
-        return _vectors(_VECTORS[row](products))
+
+    count: int
+    hard: bool = False
+
+
+def represent(
+    products: Products,
+    row: str,
+    method: Method = PAPER,
+    *,
+    top: Top | None = None,
+    share: float = 1.0,
+    seed: int = 0,
+) -> Representation:
+    """The vectors or distances of a row, one of ROWS. The other arguments: see `weights_of`."""
+    if row in _WEIGHTED:
+        weights = weights_of(products, row, method, top=top, share=share, seed=seed)
+        return Representation(average_pooling(products.bags.patches, weights))
+    if row in _POOLINGS:
+        return Representation(_POOLINGS[row](products.bags))
+    if row == "holistic":
+        return Representation(products.holistic)
     if row == "max-hausdorff":
         row = "max-min max"
     if row not in HAUSDORFF_VARIANTS:
@@ -111,43 +111,74 @@ def represent(
     return Representation(hausdorff(products.peers.minima, row), "distances")
 
 
-def represent_focuses(
-    products: Products, row: str, focuses: Sequence[Focus]
+def represent_temperatures(
+    products: Products, row: str, temperatures: Sequence[float]
 ) -> Iterator[Representation]:
-    """As `represent` for several focuses, reading each bag once."""
-    scores = scores_of(products, row)
-    spread = score_spread(scores)
-    weights = np.stack([focus.weigh(scores, spread) for focus in focuses])
-    for pooled in _pooled(products, weights):
-        yield _vectors(pooled)
+    """As `represent` for each relative temperature; every bag is read once."""
+    scores, valid = scores_of(products, row), products.bags.valid
+    spread = score_spread(scores, valid)
+    weights = [soft_weights(scores, value * spread, valid) for value in temperatures]
+    for pooled in average_pooling(products.bags.patches, np.stack(weights)):
+        yield Representation(pooled)
 
 
 def represent_subsets(
-    products: Products, row: str, focus: Focus, n_seeds: int
+    products: Products, row: str, method: Method, n_seeds: int
 ) -> Iterator[tuple[Ints, Representation]]:
-    """The rows of each random subset and its representation, as if the other images were not there.
+    """The rows of each random subset and its representation, as if the other images were absent.
 
-    Of the bag of words the codebook, and of the temperature the spread, are those of all images.
+    Two things are measured on all images: the codebook of the bag of words, and the spread of the
+    scores that a relative temperature is multiplied by.
     """
     n = len(products.task.truth)
     if row != "wa":
-        whole = represent(products, row, focus)
+        whole = represent(products, row, method)
         for seed in range(n_seeds):
             rows = subset_rows(n, seed)
             yield rows, whole.take(rows)
         return
-    spread = score_spread(products.peers.mean)
-    scores = products.subset_scores(n_seeds)
-    weights = np.stack([focus.weigh(one, spread) for one in scores])
-    for seed, pooled in enumerate(_pooled(products, weights)):
+    tau = _tau(products, row, method, products.peers.mean)
+    valid = products.bags.valid
+    weights = [soft_weights(scores, tau, valid) for scores in products.subset_scores(n_seeds)]
+    for seed, pooled in enumerate(average_pooling(products.bags.patches, np.stack(weights))):
         rows = subset_rows(n, seed)
-        yield rows, _vectors(pooled).take(rows)
+        yield rows, Representation(pooled).take(rows)
+
+
+def weights_of(
+    products: Products,
+    row: str,
+    method: Method = PAPER,
+    *,
+    top: Top | None = None,
+    share: float = 1.0,
+    seed: int = 0,
+) -> NDArray[np.float32]:
+    """(n_images, n_patches): the weights of a row that is a weighted average; rows sum to 1.
+
+    method: its temperature is used. share, seed: see `scores_of`.
+    """
+    valid = products.bags.valid
+    if row == "average":
+        return uniform_weights(products.bags.patches.shape[:2], valid)
+    if row == "wa-mask":
+        return mask_weights(products.mask_shares, valid)
+    scores = scores_of(products, row, share=share, seed=seed)
+    if top is not None and top.hard:
+        return hard_weights(scores, top.count, valid)
+    tau = _tau(products, row, method, scores)
+    if top is not None:
+        return soft_top_weights(scores, top.count, tau, valid)
+    return soft_weights(scores, tau, valid)
 
 
 def scores_of(
     products: Products, row: str, *, share: float = 1.0, seed: int = 0
 ) -> NDArray[np.float32]:
-    """(n_images, n_patches): the scores that a weighted average's weights are made from."""
+    """(n_images, n_patches): the scores behind the weights. row: one of SCORED.
+
+    share, seed: of "wa-semi", the share of the normals that is used, and which ones.
+    """
     if row == "wa-semi":
         return products.normal_scores(share, seed)
     if row == "wa-extra":
@@ -159,41 +190,7 @@ def scores_of(
     }[row]
 
 
-def _vectors(values: NDArray[np.float32]) -> Representation:
-    return Representation(values, "embeddings")
-
-
-def _pooled(products: Products, weights: Floats) -> NDArray[np.float32]:
-    """(n_sets, n_images, dim): the weighted averages (Eq. 1) for weights (n_sets, n_images, m)."""
-    patches = products.bags.patches
-    pooled = np.empty((*weights.shape[:2], patches.shape[2]), np.float32)
-    for image, bag in enumerate(patches):
-        pooled[:, image] = weights[:, image] @ bag.astype(np.float32)
-    return pooled
-
-
-def _uniform(products: Products) -> NDArray[np.float32]:
-    return _averaged(products, uniform_weights(products.bags.patches.shape[:2]))
-
-
-def _masked(products: Products) -> NDArray[np.float32]:
-    return _averaged(products, mask_weights(products.mask_shares))
-
-
-def _averaged(products: Products, weights: Floats) -> NDArray[np.float32]:
-    pooled: NDArray[np.float32] = _pooled(products, weights[np.newaxis])[0]
-    return pooled
-
-
-_VECTORS: dict[str, Callable[[Products], NDArray[np.float32]]] = {
-    "average": _uniform,
-    "holistic": lambda products: products.holistic,
-    "wa-mask": _masked,
-    "max": lambda products: max_pooling(products.bags.patches, None),
-    "gem": lambda products: gem_pooling(products.bags.patches, None),
-    "spoc": lambda products: spoc_pooling(products.bags.patches, products.bags.grid, None),
-    "bag-of-words": lambda products: bag_of_words(products.bags.patches, None),
-}
-SCORED = ("wa", "wa-max", "wa-min", "wa-extra", "wa-semi")
-ROWS = (*_VECTORS, *SCORED, "max-hausdorff", *HAUSDORFF_VARIANTS)
-NEEDS_NORMALS = ("wa-semi", "wa-extra")
+def _tau(products: Products, row: str, method: Method, scores: Floats) -> float:
+    """The temperature in the units of the scores."""
+    spread = score_spread(scores, products.bags.valid)
+    return method.temperature_for(normals=row == "wa-semi", spread=spread)

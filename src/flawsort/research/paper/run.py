@@ -288,7 +288,7 @@ def _picture(name: str, bench: _Bench, setting: Setting) -> Outcome:
     everything = bench.products(setting.backbones[0])
     try:
         for products in everything:
-            files += drawing(products, setting.output, focus=setting.options.focus)
+            files += drawing(products, setting.output, method=setting.options.method)
             products.release()
     except OptionError as error:  # no matplotlib, say: tables are no worse for it
         remark = f"No figure: {error}\n"

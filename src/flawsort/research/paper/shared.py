@@ -24,7 +24,8 @@ from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints, Progress
 from flawsort.core.text import pluralise
 from flawsort.images.find import digest_of, printable
-from flawsort.images.view import View, measure_window, thumbnail
+from flawsort.images.inputs import with_window
+from flawsort.images.view import View, thumbnail
 from flawsort.research.paper.protocol import Task, subset_rows
 from flawsort.scores.engines import CpuEngine, Engine
 from flawsort.scores.peer_statistics import (
@@ -73,7 +74,7 @@ class Products:
         where patches are compared; None for the CPU in float32."""
         self.task = task
         self.backbone = backbone
-        self.view = _windowed(view or View(), task)
+        self.view = with_window(view or View(), task.data.images, task.data.normals)
         self._exact = exact
         self._engine = engine or CpuEngine()
         self.search = {None: "", True: "-exact", False: "-lists"}[exact]
@@ -240,15 +241,6 @@ class Products:
                 np.savez(file, **found)  # type: ignore[arg-type]  # of its other, newer options
             temporary.replace(path)
         return found
-
-
-def _windowed(view: View, task: Task) -> View:
-    """The view with a window measured on the set's deep (more than 8 bits) images, if any."""
-    if view.window is not None:
-        return view
-    normals = task.data.normals
-    sources = task.data.images.sources + (normals.sources if normals else ())
-    return replace(view, window=measure_window(sources, view.max_pixels))
 
 
 class _WholeImage:

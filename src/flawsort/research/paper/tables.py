@@ -13,7 +13,7 @@ from flawsort.core.records import Progress
 from flawsort.research.paper.catalogue import FOUR, TABLES, Options, Table
 from flawsort.research.paper.deep_rows import PREFIX, RIVALS
 from flawsort.research.paper.measurements import Figures, Job, run_job
-from flawsort.research.paper.methods import SCORED, TEMPERATURE
+from flawsort.research.paper.methods import SCORED
 from flawsort.research.paper.protocol import GROUPS, OBJECTS, TEXTURES
 from flawsort.research.paper.published import lookup, published, tables
 from flawsort.research.paper.shared import Products
@@ -115,7 +115,7 @@ class _Runs:
             self.skipped.append(f"{name}, {label}: no {lacking}")
             return None
         # The last and the best epoch are of one training, which would fail again.
-        if (name, job.method) in self._failed or (self._no_weights and _pretrained(job)):
+        if (name, job.row) in self._failed or (self._no_weights and _pretrained(job)):
             return None
         try:
             return run_job(products, job, drawn=drawn)
@@ -127,7 +127,7 @@ class _Runs:
                 self._no_weights = True
                 self.skipped.append(f"deep/... from ImageNet weights: {reason}")
             else:
-                self._failed.add((name, job.method))
+                self._failed.add((name, job.row))
                 self.skipped.append(f"{name}, {label}: {reason}")
             return None
 
@@ -245,7 +245,7 @@ def _same_sets(
 
 def _pretrained(job: Job) -> bool:
     """Whether it trains a network that begins with weights, which may not be there."""
-    return job.training is not None and RIVALS[job.method.removeprefix(PREFIX)][1]
+    return job.training is not None and RIVALS[job.row.removeprefix(PREFIX)][1]
 
 
 def _collapses(figures: dict[tuple[str, str], Figures]) -> list[str]:
@@ -301,6 +301,11 @@ def _notes(table: Table, options: Options) -> list[str]:
             notes.append("After ±, the standard error over seeds.")
     if any(job.best and not job.training for job in jobs):
         notes.append("The temperature is the best of several for each set by NMI: an oracle.")
-    elif options.best and any(job.method in SCORED and job.focus == options.focus for job in jobs):
-        notes.append(f"The best temperature is not looked for here; {TEMPERATURE:g} was used.")
+    elif options.best and any(_at_chosen_temperature(job, options) for job in jobs):
+        used = f"{options.method.temperature:g}"
+        notes.append(f"The best temperature is not looked for here; {used} was used.")
     return notes
+
+
+def _at_chosen_temperature(job: Job, options: Options) -> bool:
+    return job.row in SCORED and job.top is None and job.method == options.method

@@ -3,16 +3,10 @@
 import { count, el, percent } from "./dom.js";
 import { model } from "./model.js";
 
-const TITLES = {
-  csv: "CSV", parquet: "Parquet", folders: "Folders", coco: "COCO", cvat: "CVAT for images 1.1", "label-studio": "Label Studio",
-  fiftyone: "FiftyOne", imagefolder: "Hugging Face imagefolder", book: "Defect book (HTML)", "book-pdf": "Defect book (PDF)",
-};
-
-function card([format, words]) {
-  const title = TITLES[format] ?? format;
+function card({ name, title, words }) {
   const sentence = words.charAt(0).toUpperCase() + words.slice(1);
   return el("li", { class: "card format" }, el("h3", {}, title), el("p", { class: "soft" }, sentence),
-    el("a", { class: "button", href: `export/${encodeURIComponent(format)}`, download: "", "aria-label": `Download ${title}` }, "Download"));
+    el("a", { class: "button", href: `export/${encodeURIComponent(name)}`, download: "", "aria-label": `Download ${title}` }, "Download"));
 }
 
 export class ExportPage {
@@ -27,8 +21,8 @@ export class ExportPage {
     const { run, state } = model;
     const open = run.n - state.confirmed.length;
     const named = model.groups.filter((group) => group.name).length;
-    const sure = open ? `${count(open, "image")} (${percent(open / run.n)}) nobody has confirmed yet; they are exported as the clustering left them, and marked so.` : "Every image is confirmed.";
+    const sure = open ? `${count(open, "image")} (${percent(open / run.n)}) not confirmed yet: exported in the groups that were computed, and marked as not confirmed.` : "Every image is confirmed.";
     this.note.textContent = `${count(run.n, "image")} in ${count(model.groups.length, "group")}, ${named} of them named. ${sure}`;
-    if (!this.list.children.length) this.list.replaceChildren(...Object.entries(run.formats).map(card));
+    if (!this.list.children.length) this.list.replaceChildren(...run.formats.map(card));
   }
 }

@@ -15,7 +15,7 @@ from flawsort.scores.nearest import SINGLES, BagProduct, Nearest
 from flawsort.scores.peer_statistics import PeerStatistic
 
 # About 20 seconds on two cores. Beyond it the search in a bank goes through inverted lists;
-# docs/performance.md has the recall and what it costs in NMI.
+# docs/evidence/performance.md has the recall and what it costs in NMI.
 EXACT_FLOP = 2e12
 # Up to this much, a few seconds, there is nothing to be won by eight bits.
 SINGLES_FLOP = 5e11
