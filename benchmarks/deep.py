@@ -26,19 +26,19 @@ from flawsort.core.errors import first_line
 from flawsort.research.paper.deep_rows import RIVALS, Training, train_rival
 from flawsort.research.paper.measurements import measure_epoch
 from flawsort.research.paper.protocol import find_tasks
-from flawsort.research.paper.shared import Products
+from flawsort.research.paper.shared import PreparedSet
 
 Job = tuple[str, str, int]
 
 
 def lane(number: int, given: argparse.Namespace, jobs: Any, done: Any) -> None:
-    """Train what nobody has taken yet, until there is nothing left or time is up. done: counts."""
+    """Train jobs from the queue until it is empty or time is up. done: a shared counter."""
     import torch
 
     torch.set_num_threads(given.threads)
-    backbone = load_backbone("efficientnet-lite2")  # whose patches nobody asks for
-    products = {
-        task.name: Products(task, backbone, given.output)
+    backbone = load_backbone("efficientnet-lite2")  # never run: only its name is needed
+    prepared = {
+        task.name: PreparedSet(task, backbone, given.output)
         for task in find_tasks(given.data, only=given.only)
     }
     training = Training(weights=given.weights, device=given.device, n_epochs=given.epochs)
@@ -49,22 +49,22 @@ def lane(number: int, given: argparse.Namespace, jobs: Any, done: Any) -> None:
             return
         began = time.time()
         try:
-            said = train(products[name], rival, seed, training)
-        except Exception as error:  # too little memory, say: other trainings need less
-            said = f"failed, {type(error).__name__}: {first_line(error)}"
+            result = train(prepared[name], rival, seed, training)
+        except Exception as error:  # such as too little memory: other trainings may need less
+            result = f"failed, {type(error).__name__}: {first_line(error)}"
         else:
             with done.get_lock():
                 done.value += 1
-        torch.cuda.empty_cache()  # the other lanes may want it
+        torch.cuda.empty_cache()  # for the other lanes
         took = f"{time.time() - began:.0f} s in lane {number}"
-        print(f"{name:<12} {rival:<15} seed {seed}: {said}, {took}", flush=True)
+        print(f"{name:<12} {rival:<15} seed {seed}: {result}, {took}", flush=True)
 
 
-def train(products: Products, rival: str, seed: int, training: Training) -> str:
+def train(prepared: PreparedSet, rival: str, seed: int, training: Training) -> str:
     """What came of a training, for a line."""
-    labels = train_rival(products, rival, seed, training).labels
-    _, last = measure_epoch(products.task, labels)
-    epoch, best = measure_epoch(products.task, labels, best=True)
+    labels = train_rival(prepared, rival, seed, training).labels
+    _, last = measure_epoch(prepared.task, labels)
+    epoch, best = measure_epoch(prepared.task, labels, best=True)
     return (
         f"NMI {last['nmi']:.3f}, {best['nmi']:.3f} after epoch {epoch + 1}, the best of "
         f"{len(labels)}, {len(np.unique(labels[-1]))} clusters"

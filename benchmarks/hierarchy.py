@@ -23,7 +23,8 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import adjusted_rand_score
 
 from flawsort.clusters import large_ward as hierarchy
-from flawsort.clusters.ward import centres, cut, ward_linkage
+from flawsort.clusters.placement import centres
+from flawsort.clusters.ward import cut, ward_linkage
 
 KS = range(2, 21)
 DIM, KINDS = 169, 12

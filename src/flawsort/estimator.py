@@ -14,8 +14,8 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
 
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, BackboneInfo, load_backbone
+from flawsort.clusters import group
 from flawsort.clusters.assign import Assignment, Groups
-from flawsort.clusters.group import group
 from flawsort.clusters.kinds import Kinds, find_plain_groups, kinds_of_images, sort_regions
 from flawsort.core.errors import BackboneError, InputError, OptionError
 from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints, Progress

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from flawsort.backbones import BackboneInfo, load_backbone
-from flawsort.backbones import timm as timm_module
 from flawsort.backbones.embed import cache_setting, embed
 from flawsort.backbones.networks import NETWORKS, find_network
 from flawsort.backbones.patches import patch_embeddings
 from flawsort.backbones.timm import TimmBackbone, tap
+from flawsort.core.devices import Cuda, torch_device
 from flawsort.core.errors import BackboneError, FlawsortError, OptionError
 from flawsort.images.find import array_images
 from flawsort.images.view import View
@@ -473,9 +473,9 @@ def test_devices_that_are_refused(timm: Any, device: str) -> None:
 
 
 def test_a_gpu_that_is_not_there(timm: Any, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(Cuda, "count", lambda self: 1)
     with pytest.raises(
-        OptionError, match=r"'cuda:1' is not among the 1 GPUs that torch sees\. Leave it out"
+        OptionError, match=r"'cuda:1' is not among the 1 GPUs that can be used here\. Use cpu, or "
     ):
         load_backbone("resnet18", device="cuda:1")
 
@@ -483,7 +483,7 @@ def test_a_gpu_that_is_not_there(timm: Any, torch: Any, monkeypatch: pytest.Monk
 def test_a_gpu_is_taken_where_there_is_one(
     timm: Any, torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for available, kind in ((True, "cuda"), (False, "cpu")):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
-        assert timm_module.choose_device(None).type == kind
-    assert timm_module.choose_device("cpu").type == "cpu"
+    for count, kind in ((2, "cuda"), (0, "cpu")):
+        monkeypatch.setattr(Cuda, "count", lambda self, count=count: count)
+        assert torch_device(None) == torch.device(kind)
+    assert torch_device("cpu") == torch.device("cpu")

@@ -11,7 +11,7 @@ from scipy.cluster.hierarchy import is_monotonic, is_valid_linkage
 from flawsort.clusters import large_ward as hierarchy
 from flawsort.clusters.large_ward import _by_height, _Groups, tree, weighted_ward
 from flawsort.clusters.ward import cut, ward_linkage
-from flawsort.core import threads
+from flawsort.core.threads import limit
 from helpers.bags import Array, blobs, same_partition
 
 
@@ -294,13 +294,12 @@ def test_just_over_the_limit_as_it_is() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_the_number_of_threads_changes_no_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_changes_no_digit() -> None:
     embeddings = blobs([60, 40, 20], spread=2.0)
     found = tree(embeddings)
-    monkeypatch.setattr(threads, "n_threads", lambda: 1)
-    np.testing.assert_array_equal(tree(embeddings), found)
-    monkeypatch.setattr(threads, "n_threads", lambda: 5)
-    np.testing.assert_array_equal(tree(embeddings), found)
+    for threads in (1, 5):
+        with limit(threads):
+            np.testing.assert_array_equal(tree(embeddings), found)
 
 
 @pytest.mark.usefixtures("small")

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, is_valid_linkage
 
-from flawsort.clusters.ward import centres, cut, number_by_size, place, reorder_leaves, ward_linkage
+from flawsort.clusters.ward import cut, number_by_size, reorder_leaves, ward_linkage
 from flawsort.core.errors import OptionError
-from helpers.bags import Array, blobs, same_partition
+from helpers.bags import Array, same_partition
 
 
 def points(n: int, *, ties: bool = False, seed: int = 0) -> Array:
@@ -142,37 +142,3 @@ def test_reordered_leaves_are_cut_alike(ties: bool) -> None:
         assert same_partition(cut(moved, k)[order], cut(merges, k))
     back = reorder_leaves(moved, np.argsort(order))
     np.testing.assert_array_equal(back, merges)
-
-
-# ---- places ----
-
-
-def test_centres_are_means() -> None:
-    embeddings, labels = points(9), np.array([0, 1, 2, 0, 1, 0, 2, 0, 0])
-    found = centres(embeddings, labels)
-    for group in range(3):
-        rows = [i for i in range(9) if labels[i] == group]
-        expected = sum(embeddings[i].astype(np.float64) for i in rows) / len(rows)
-        np.testing.assert_allclose(found[group], expected)
-
-
-def test_places_against_loops() -> None:
-    embeddings = points(12)
-    labels = np.arange(12) % 3
-    middles = centres(embeddings, labels)
-    placed = place(embeddings, labels, middles)
-    for i in range(12):
-        far = [float(np.sqrt(((embeddings[i] - middle) ** 2).sum())) for middle in middles]
-        others = [group for group in range(3) if group != labels[i]]
-        runner_up = min(others, key=lambda group: far[group])
-        assert placed.distance[i] == pytest.approx(far[labels[i]], rel=1e-5)
-        assert placed.runner_up[i] == runner_up
-        assert placed.runner_up_distance[i] == pytest.approx(far[runner_up], rel=1e-5)
-
-
-def test_a_single_group_has_no_runner_up() -> None:
-    embeddings, labels = blobs([4]), np.zeros(4, int)
-    placed = place(embeddings, labels, centres(embeddings, labels))
-    np.testing.assert_array_equal(placed.runner_up, [-1] * 4)
-    assert np.isinf(placed.runner_up_distance).all()
-    assert np.isfinite(placed.distance).all()

@@ -12,7 +12,14 @@ import pytest
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, ImageSet, SetAside
-from flawsort.core.threads import in_threads, n_threads, single_threaded_blas
+from flawsort.core.threads import (
+    blocks,
+    in_blocks,
+    in_threads,
+    limit,
+    n_threads,
+    single_threaded_blas,
+)
 from helpers.bags import unit_vectors
 
 
@@ -103,6 +110,18 @@ def test_valid_of_another_shape_is_refused() -> None:
 # ---- threads ----
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 7, 100])
+def test_blocks(at_once: int) -> None:
+    rows = np.arange(7)
+    pieces = [rows[some] for some in blocks(7, at_once)]
+    assert [len(piece) for piece in pieces[:-1]] == [at_once] * (len(pieces) - 1)
+    np.testing.assert_array_equal(np.concatenate(pieces), rows)
+    assert all(0 <= some.start < some.stop <= 7 for some in blocks(7, at_once))
+    assert list(blocks(0, at_once)) == []
+    done = in_blocks(lambda some: np.stack([rows[some], rows[some] ** 2], axis=1), 7, at_once)
+    np.testing.assert_array_equal(done, np.stack([rows, rows**2], axis=1))
+
+
 def test_results_come_in_the_order_of_the_items() -> None:
     release = threading.Event()
 
@@ -157,3 +176,21 @@ def test_blas_runs_on_one_thread_inside_and_as_before_after() -> None:
     with single_threaded_blas():
         assert set(blas_threads()) <= {1}
     assert blas_threads() == before
+
+
+def test_a_limit_holds_for_all_threads_and_ends() -> None:
+    from threadpoolctl import threadpool_info
+
+    def threads() -> tuple[int, set[int]]:
+        return n_threads(), {lib["num_threads"] for lib in threadpool_info()}
+
+    before = threads()
+    with limit(1):
+        assert threads() == (1, {1})
+        with limit(3):
+            assert n_threads() == 3
+        with pytest.raises(ZeroDivisionError), limit(3):
+            raise ZeroDivisionError
+        assert list(in_threads(lambda item: n_threads(), range(3))) == [1, 1, 1]
+        assert threads() == (1, {1})
+    assert threads() == before

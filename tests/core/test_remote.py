@@ -16,7 +16,7 @@ from PIL import Image
 
 from flawsort import AnomalyClusterer, InputError, OptionError, View
 from flawsort.backbones.embed import _content
-from flawsort.clusters.ward import Placement
+from flawsort.clusters.placement import Placement
 from flawsort.core.records import RemoteFile
 from flawsort.core.remote import is_url, write_whole
 from flawsort.images.decode import is_deep

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flawsort.clusters.kinds import Regions
-from flawsort.clusters.ward import Placement, centres, place
+from flawsort.clusters.placement import Placement, centres, place, typicality
 from flawsort.core.records import ImageSet
 from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, HeatScale
 from flawsort.embeddings.regions import Outlines
@@ -19,7 +19,6 @@ from flawsort.runs.tables import (
     images_table,
     regions_table,
     two_dimensional_layout,
-    typicality,
 )
 from helpers.bags import blobs
 
@@ -27,21 +26,6 @@ from helpers.bags import blobs
 def image_set(digests: str) -> ImageSet:
     names = tuple(f"{i}.png" for i in range(len(digests)))
     return ImageSet(names, tuple(Path(name) for name in names), tuple(digests))
-
-
-# ---- typicality ----
-
-
-def test_typicality_falls_evenly_from_the_nearest_to_the_farthest() -> None:
-    distance = np.array([0.3, 5.0, 0.1, 4.0, 0.2, 0.4])
-    labels = np.array([0, 1, 0, 1, 0, 0])
-    found = typicality(distance, labels)
-    np.testing.assert_allclose(found, [0.5, 0.5, 1.0, 1.0, 0.75, 0.25])
-
-
-def test_of_equally_near_images_the_first_is_the_more_typical() -> None:
-    np.testing.assert_allclose(typicality(np.zeros(4), np.zeros(4, int)), [1, 0.75, 0.5, 0.25])
-    np.testing.assert_array_equal(typicality(np.array([7.0]), np.array([0])), [1])
 
 
 # ---- flags and the table ----

@@ -21,6 +21,7 @@ from flawsort.scores.nearest import (
     fold_peers,
     fold_references,
     nearest_in_bank,
+    nearest_rows,
 )
 from flawsort.scores.peer_statistics import (
     Combined,
@@ -97,6 +98,29 @@ def test_a_permuted_bank_gives_the_same_neighbours() -> None:
     straight, permuted = nearest_in_bank(queries, bank), nearest_in_bank(queries, bank[order])
     np.testing.assert_array_equal(order[permuted.index], straight.index)
     np.testing.assert_allclose(permuted.distances, straight.distances, atol=1e-5)
+
+
+# ---- rows ----
+
+
+@pytest.mark.parametrize("unit_length", [True, False])
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_nearest_rows(monkeypatch: pytest.MonkeyPatch, count: int, unit_length: bool) -> None:
+    monkeypatch.setattr(nearest, "BLOCK_ROWS", 4)
+    rng = np.random.default_rng(2)
+    points, others = unit_vectors(11, 5, dtype=np.float16), unit_vectors(9, 5, seed=1)
+    if not unit_length:
+        others *= rng.uniform(0.5, 2.0, (9, 1)).astype(np.float32)
+    found = nearest_rows(points, others, count, unit_length=unit_length)
+    assert found.shape == (11, count)
+    for point, rows in zip(points.astype(np.float64), found, strict=True):
+        far = ((point - others) ** 2).sum(axis=1)
+        assert set(rows.tolist()) == set(np.argsort(far)[:count].tolist())
+
+
+def test_of_equally_near_rows_the_first_is_taken() -> None:
+    others = np.array([[2.0, 0.0], [0.0, 1.0], [0.0, 1.0]], np.float32)
+    np.testing.assert_array_equal(nearest_rows(np.array([[0.0, 1.0]]), others), [[1]])
 
 
 # ---- inverted lists ----

@@ -38,7 +38,7 @@ def load_backbone(
     name: behind a path, outputs of the file may be named: net.onnx#stride8,stride16.
     image_size: side of the square input, for backbones that leave it open.
     weights: a file with the weights of a network, which timm otherwise downloads.
-    device: where a network runs: "cpu", "cuda" or "cuda:N"; None for a GPU if there is one. ONNX
+    device: where a network runs, see flawsort.core.devices; None for a GPU if there is one. ONNX
     files run on the CPU.
     """
     from flawsort.backbones.onnx import OnnxBackbone, split_outputs

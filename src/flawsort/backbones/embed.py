@@ -34,8 +34,6 @@ class Embedded:
 
     bags: Bags
     images: ImageSet
-    n_computed: int
-    n_cached: int
 
 
 @dataclass
@@ -87,21 +85,19 @@ def embed(
     exists, so that an interrupted run goes on where it stopped. kind: what the images are, for
     messages and progress: "image" or "normal".
     """
-    collected, n_cached = _collect(images, backbone, view, cache, kind, progress)
+    collected = _collect(images, backbone, view, cache, kind, progress)
     if cache:
         cache.prune()
     if collected.patches is None:
         raise nothing_usable(_reasons(collected, images), kind)
-    n_computed = len(set(images.digests)) - n_cached - len(collected.bad)
-    bags, usable = _finish(collected, images)
-    return Embedded(bags, usable, n_computed, n_cached)
+    return Embedded(*_finish(collected, images))
 
 
 def embed_batch(
     images: ImageSet, backbone: Backbone, view: View, cache: BagCache | None = None
 ) -> tuple[Bags | None, ImageSet]:
     """As `embed` for a few of many images: the bags of the usable ones, None if there are none."""
-    collected, _ = _collect(images, backbone, view, cache, "image", None)
+    collected = _collect(images, backbone, view, cache, "image", None)
     if collected.patches is None:
         bad = zip(images.names, images.digests, strict=True)
         return None, images.without([SetAside(name, collected.bad[d]) for name, d in bad])
@@ -115,8 +111,8 @@ def _collect(
     cache: BagCache | None,
     kind: str,
     progress: Progress | None,
-) -> tuple[_Collected, int]:
-    """What could be embedded, and how much of it was in the cache."""
+) -> _Collected:
+    """What could be embedded, from the cache or now."""
     stage = "embedding" if kind == "image" else f"embedding {kind}s"
     rows_of: dict[str, list[int]] = {}
     for row, digest in enumerate(images.digests):
@@ -136,7 +132,7 @@ def _collect(
         done += len(digests)
         if progress:
             progress(stage, done, len(rows_of))
-    return collected, len(rows_of) - len(missing)
+    return collected
 
 
 def _take_cached(

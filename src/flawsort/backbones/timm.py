@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import re
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -15,7 +14,8 @@ import numpy as np
 from flawsort.backbones.base import BackboneInfo
 from flawsort.backbones.networks import NETWORKS, Network, find_network
 from flawsort.backbones.weight_files import counts, fit_weights, read_weights
-from flawsort.core.errors import BackboneError, OptionError, first_line
+from flawsort.core.devices import torch_device
+from flawsort.core.errors import BackboneError, first_line
 from flawsort.core.records import Floats
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class TimmBackbone:
 
         weights: a file with its weights, where None has timm download them.
         image_size: side of the square input, a multiple of 32 or of a transformer's patches.
-        device: "cpu", "cuda" or "cuda:N"; None for a GPU if there is one.
+        device: see flawsort.core.devices; None for a GPU if there is one.
         """
         network = find_network(name)
         if network is None:
@@ -70,7 +70,7 @@ class TimmBackbone:
             raise BackboneError(f"The network must be one of {known}. Got '{name}'.")
         side = _side(name, network, image_size)
         _need_torch(name, network)
-        place = choose_device(device)
+        place = torch_device(device)
         licence = network.licence
         if _random_seed is not None:
             model = _with_random_weights(network, _random_seed)
@@ -149,24 +149,6 @@ def _need_torch(name: str, network: Network) -> None:
             f"timm {timm.__version__} does not know '{network.model}', which backbone '{name}' "
             f"needs. Install a newer one with pip install --upgrade timm."
         )
-
-
-def choose_device(device: str | None) -> torch.device:
-    """ "cpu", "cuda" or "cuda:N" as torch has it; for None a GPU if there is one."""
-    import torch
-
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", device):
-        raise OptionError(f"must be cpu, cuda or cuda:N. Got '{device}'.", parameter="device")
-    place = torch.device(device)
-    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        raise OptionError(
-            f"'{device}' is not among the {torch.cuda.device_count()} GPUs that torch sees. "
-            f"Leave it out or pass cpu.",
-            parameter="device",
-        )
-    return place
 
 
 def _build(network: Network, *, pretrained: bool) -> Model:

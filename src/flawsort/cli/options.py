@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from flawsort.core.devices import ACCEPTED
 from flawsort.core.errors import FlawsortError, OptionError
 from flawsort.core.text import either
 
@@ -56,7 +57,7 @@ Device = Annotated[
     str | None,
     typer.Option(
         metavar="DEVICE",
-        help="Computing device: cpu, cuda or cuda:N; a GPU is used by default if there is one.",
+        help=f"Computing device: {ACCEPTED}; a GPU is used by default if there is one.",
     ),
 ]
 Arithmetic = Annotated[

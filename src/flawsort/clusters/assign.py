@@ -8,18 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.clusters.ward import Placement, centres, place
+from flawsort.clusters.placement import Placement, centres, place, place_all
 from flawsort.core.records import Floats, Ints
+from flawsort.core.threads import blocks
 
 # An image shows a kind not seen before when it is farther from its three nearest images of the
 # run than 95 in 100 images of the run are from theirs. docs/method/method.md has the error rates.
 NEIGHBOURS = 3
 KNOWN_QUANTILE = 0.95
-# That distance is asked of at most so many images of the run.
+# That distance is measured on at most this many images of the run.
 LIMIT_IMAGES = 4000
 UNSEEN = -1
-# So many images are compared with so many of the run at a time, 8 MB of distances, which bounds
-# the memory however many there are of both.
+# This many images are compared with this many of the run at a time, 8 MB of distances, which
+# bounds the memory however many there are of both.
 POINTS_AT_ONCE = 512
 FITTED_AT_ONCE = 2048
 
@@ -47,18 +48,13 @@ class Assignment:
     def take(self, rows: Sequence[int] | Ints) -> Assignment:
         """The images at `rows`, in that order."""
         index = np.asarray(rows, np.int64)
-        placed = self.placed
         place_of = np.cumsum(self.labels < 0) - 1
         return Assignment(
             labels=self.labels[index],
             nearest=self.nearest[index],
             confidence=self.confidence[index],
             novelty=self.novelty[index],
-            placed=Placement(
-                distance=placed.distance[index],
-                runner_up=placed.runner_up[index],
-                runner_up_distance=placed.runner_up_distance[index],
-            ),
+            placed=self.placed.take(index),
             unseen=self.unseen[place_of[index[self.labels[index] < 0]]],
             kinds=tuple(self.kinds[row] for row in index) if self.kinds else (),
         )
@@ -80,22 +76,16 @@ class Groups:
 
     @classmethod
     def of(cls, fitted: Floats, labels: Ints, *, most: int | None = None) -> Groups:
-        """fitted: (n, dim). labels: (n,), counting from 0. most: whether a kind is known is asked
-        of so many of them, evenly spread; None for all."""
+        """fitted: (n, dim). labels: (n,), counting from 0. most: new images are compared with at
+        most this many of them, evenly spread; None for all."""
         middles = centres(fitted, labels)
-        margins = np.empty(len(fitted))
-        for start in range(0, len(fitted), FITTED_AT_ONCE):
-            some = slice(start, start + FITTED_AT_ONCE)
-            margins[some] = _margin(place(fitted[some], labels[some], middles))
-        asked = fitted if most is None else fitted[:: -(-len(fitted) // most)]
-        return cls(asked, middles, np.sort(margins), _known_limit(asked))
+        margins = _margin(place(fitted, labels, middles))
+        compared = fitted if most is None else fitted[:: -(-len(fitted) // most)]
+        return cls(compared, middles, np.sort(margins), _known_limit(compared))
 
     def assign(self, new: Floats) -> Assignment:
         """Where new images belong. new: (n, dim)."""
-        from scipy.spatial.distance import cdist
-
-        nearest = cdist(np.asarray(new, np.float64), self.middles).argmin(axis=1)
-        placed = place(new, nearest, self.middles)
+        nearest, placed = place_all(new, self.middles)
         clearer_than = np.searchsorted(self.margins, _margin(placed), side="right")
         novelty = _neighbour_distance(new, self.fitted, itself=False) / self.limit
         unseen = novelty > 1
@@ -111,31 +101,26 @@ class Groups:
 
 def joined(parts: Sequence[Assignment]) -> Assignment:
     """The assignments of one batch of images after the other, as one of them all."""
-    placed = [part.placed for part in parts]
     return Assignment(
         labels=np.concatenate([part.labels for part in parts]),
         nearest=np.concatenate([part.nearest for part in parts]),
         confidence=np.concatenate([part.confidence for part in parts]),
         novelty=np.concatenate([part.novelty for part in parts]),
-        placed=Placement(
-            distance=np.concatenate([one.distance for one in placed]),
-            runner_up=np.concatenate([one.runner_up for one in placed]),
-            runner_up_distance=np.concatenate([one.runner_up_distance for one in placed]),
-        ),
+        placed=Placement.joined([part.placed for part in parts]),
         unseen=np.concatenate([part.unseen for part in parts]),
         kinds=tuple(kinds for part in parts for kinds in part.kinds),
     )
 
 
 def _margin(placed: Placement) -> NDArray[np.float64]:
-    """1 in the centre of a group, 0 half way to the next one; 1 where there is no other."""
-    other = np.maximum(placed.runner_up_distance, 1e-12)
-    return 1 - np.minimum(placed.distance / other, 1.0)
+    """As of a Placement, but 0 beyond halfway: which side of the border an image lies on is its
+    label, and says nothing of how clear that is."""
+    return np.maximum(placed.margin, 0.0)
 
 
 def _known_limit(fitted: Floats) -> float:
-    """How far images of the run are from their nearest ones, but for a few; asked of a part of a
-    large run, evenly spread."""
+    """How far images of the run are from their nearest ones, but for a few; measured on a part of
+    a large run, evenly spread."""
     some = fitted[:: -(-len(fitted) // LIMIT_IMAGES)]
     limit = float(np.quantile(_neighbour_distance(some, fitted, itself=True), KNOWN_QUANTILE))
     return max(limit, 1e-12)
@@ -148,13 +133,13 @@ def _neighbour_distance(points: Floats, fitted: Floats, *, itself: bool) -> NDAr
     """
     count = min(NEIGHBOURS, len(fitted) - itself)
     means = np.empty(len(points))
-    for start in range(0, len(points), POINTS_AT_ONCE):
-        some = np.asarray(points[start : start + POINTS_AT_ONCE], np.float64)
+    for block in blocks(len(points), POINTS_AT_ONCE):
+        some = np.asarray(points[block], np.float64)
         apart = fitted[_nearest(some, fitted, count + itself)] - some[:, None]
         # Its distance from itself is 0, and adds nothing. Sorted, since the order decides the
         # last digit of a sum.
         far = np.sort(np.sqrt((apart**2).sum(axis=2)), axis=1)
-        means[start : start + POINTS_AT_ONCE] = far.sum(axis=1) / count
+        means[block] = far.sum(axis=1) / count
     return means
 
 
@@ -168,13 +153,13 @@ def _nearest(points: NDArray[np.float64], fitted: Floats, count: int) -> NDArray
     points = points - middle
     found = np.zeros((len(points), count), np.int64)
     nearest = np.full((len(points), count), np.inf)
-    for first in range(0, len(fitted), FITTED_AT_ONCE):
-        others = np.asarray(fitted[first : first + FITTED_AT_ONCE], np.float64) - middle
+    for block in blocks(len(fitted), FITTED_AT_ONCE):
+        others = np.asarray(fitted[block], np.float64) - middle
         # Squared distances, less the point's own squared length, which changes no order.
         far = (others**2).sum(axis=1) - 2 * (points @ others.T)
         both = np.concatenate([nearest, far], axis=1)
         best = np.argpartition(both, count - 1, axis=1)[:, :count]
         earlier = np.take_along_axis(found, np.minimum(best, count - 1), axis=1)
-        found = np.where(best < count, earlier, first + best - count)
+        found = np.where(best < count, earlier, block.start + best - count)
         nearest = np.take_along_axis(both, best, axis=1)
     return found

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.clusters.large_ward import tree, weighted_ward
-from flawsort.clusters.ward import centres
+from flawsort.clusters.placement import centres
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Floats, Ints
 

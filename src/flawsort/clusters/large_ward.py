@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from flawsort.clusters.ward import ward_linkage
 from flawsort.core.records import Bools, Floats, Ints, Progress
 from flawsort.core.threads import in_threads, single_threaded_blas
+from flawsort.scores.nearest import nearest_rows
 
 # SciPy's distances and its copy of them are 200 MB then.
 LARGEST_PLAIN = 5000
@@ -262,25 +263,13 @@ def _micro_clusters(values: NDArray[np.float32]) -> NDArray[np.int64]:
     sample = values[np.sort(rng.permutation(len(values))[:n_sample])]
     centres = sample[np.sort(rng.permutation(n_sample)[:MICRO_CLUSTERS])]
     for _ in range(MICRO_ROUNDS):
-        nearest = _nearest_centre(sample, centres)
+        nearest = nearest_rows(sample, centres)[:, 0]
         order = np.argsort(nearest, kind="stable")
         _, first = np.unique(nearest[order], return_index=True)
         sums = np.add.reduceat(sample[order].astype(np.float64), first, axis=0)
         sizes = np.diff(np.append(first, n_sample))
         centres = (sums / sizes[:, None]).astype(np.float32)
-    return np.unique(_nearest_centre(values, centres), return_inverse=True)[1].reshape(-1)
-
-
-def _nearest_centre(values: NDArray[np.float32], centres: NDArray[np.float32]) -> NDArray[np.int64]:
-    squares = (centres**2).sum(axis=1)
-
-    def nearest(start: int) -> NDArray[np.int64]:
-        far = squares - 2 * values[start : start + ROWS] @ centres.T
-        at: NDArray[np.int64] = far.argmin(axis=1)
-        return at
-
-    with single_threaded_blas():
-        return np.concatenate(list(in_threads(nearest, range(0, len(values), ROWS))))
+    return np.unique(nearest_rows(values, centres), return_inverse=True)[1].reshape(-1)
 
 
 def _by_height(merges: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,38 +56,3 @@ def reorder_leaves(merges: Floats, order: Ints) -> NDArray[np.float64]:
     children[leaves] = np.asarray(order)[children[leaves]]
     moved[:, :2] = np.sort(children, axis=1)
     return moved
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where images lie among the groups. All arrays are (n,).
-
-    distance: to the centre of the image's group. runner_up: the group with the nearest other
-    centre (-1 where there is only one). runner_up_distance: to that centre.
-    """
-
-    distance: NDArray[np.float64]
-    runner_up: NDArray[np.int64]
-    runner_up_distance: NDArray[np.float64]
-
-
-def centres(embeddings: Floats, labels: Ints) -> NDArray[np.float64]:
-    """(n_clusters, dim): the mean embedding of each group; labels count from 0."""
-    sums = np.zeros((int(labels.max()) + 1, embeddings.shape[1]))
-    np.add.at(sums, labels, np.asarray(embeddings, np.float64))
-    return sums / np.bincount(labels)[:, None]
-
-
-def place(embeddings: Floats, labels: Ints, middles: Floats) -> Placement:
-    """How far each image is from its own group's centre and from the next one's."""
-    from scipy.spatial.distance import cdist
-
-    distances = cdist(np.asarray(embeddings, np.float64), middles)
-    rows = np.arange(len(labels))
-    own = distances[rows, labels]
-    if len(middles) == 1:
-        nobody = np.full(len(labels), -1)
-        return Placement(own, nobody, np.full(len(labels), np.inf))
-    distances[rows, labels] = np.inf
-    other = distances.argmin(axis=1)
-    return Placement(own, other, distances[rows, other])

@@ -1,4 +1,4 @@
-"""Work in threads: an ordered, bounded map, and BLAS kept to one thread inside it."""
+"""Work in threads and in blocks: an ordered, bounded map, and BLAS kept to one thread inside it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,39 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Value = TypeVar("Value", bound=np.generic)
+
+
+# The limit that is in force, see `limit`.
+_limit: int | None = None
 
 
 def n_threads() -> int:
-    """The processors this process may use."""
+    """The processors this process may use, or the limit where there is one."""
+    if _limit is not None:
+        return _limit
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@contextmanager
+def limit(threads: int) -> Iterator[None]:
+    """Work in this many threads, our own and those of BLAS, in the whole process."""
+    global _limit
+    from threadpoolctl import threadpool_limits
+
+    before, _limit = _limit, threads
+    try:
+        with threadpool_limits(limits=threads):
+            yield
+    finally:
+        _limit = before
 
 
 @contextmanager
@@ -28,6 +52,12 @@ def single_threaded_blas() -> Iterator[None]:
 
     with threadpool_limits(limits=1, user_api="blas"):
         yield
+
+
+def blocks(n_rows: int, at_once: int) -> Iterator[slice]:
+    """The rows 0 to n_rows in blocks of `at_once`, the last one shorter."""
+    for start in range(0, n_rows, at_once):
+        yield slice(start, min(start + at_once, n_rows))
 
 
 def in_threads(
@@ -56,3 +86,10 @@ def in_threads(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def in_blocks(work: Callable[[slice], NDArray[Value]], n_rows: int, at_once: int) -> NDArray[Value]:
+    """(n_rows, ...): the results of `work` for blocks of at most `at_once` rows, one after the
+    other. Blocks run in threads, with one BLAS thread each."""
+    with single_threaded_blas():
+        return np.concatenate(list(in_threads(work, blocks(n_rows, at_once))))

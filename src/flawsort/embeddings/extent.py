@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.records import Bools, Floats
+from flawsort.core.threads import blocks
 from flawsort.embeddings.weights import ROWS_AT_ONCE, soft_weights
 
 # The profile of an image: the mean score of these shares of its patches, the most unusual ones.
@@ -44,8 +45,7 @@ def extents(
     deviation of the set's scores.
     """
     found = np.empty((len(scores), N_EXTENTS))
-    for start in range(0, len(scores), ROWS_AT_ONCE):
-        block = slice(start, start + ROWS_AT_ONCE)
+    for block in blocks(len(scores), ROWS_AT_ONCE):
         values = np.asarray(scores[block], np.float64)
         seen = None if valid is None else valid[block]
         n_profile = len(PROFILE_SHARES)

@@ -15,6 +15,7 @@ from PIL import Image
 
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bools, Floats
+from flawsort.core.threads import blocks
 from flawsort.embeddings.weights import ROWS_AT_ONCE
 
 LOOKS_NORMAL_BELOW = 0.25
@@ -96,8 +97,7 @@ def image_heat(scores: Floats, scale: HeatScale, valid: Bools | None = None) -> 
     """
     count = max(1, round(scores.shape[1] * HOTTEST_SHARE))
     top = np.empty(len(scores))
-    for start in range(0, len(scores), ROWS_AT_ONCE):
-        block = slice(start, start + ROWS_AT_ONCE)
+    for block in blocks(len(scores), ROWS_AT_ONCE):
         heat = scale.normalise(_masked(scores[block], None if valid is None else valid[block]))
         top[block] = np.partition(heat, -count, axis=1)[:, -count:].mean(axis=1)
     return top

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
+from flawsort.core.threads import blocks
 from flawsort.scores.reference import Comparison, Expected
 
 # Residual pooling looks at the heaviest eighth of an image's patches: the soft top-k weights of
@@ -199,8 +200,8 @@ def residual_pooling(
     pooled_parts = np.empty((len(images_of), bags.dim), np.float32)
     if progress:
         progress("comparing", 0, len(bags))
-    for start in range(0, len(bags), IMAGES_AT_ONCE):
-        images = np.arange(start, min(start + IMAGES_AT_ONCE, len(bags)))
+    for some in blocks(len(bags), IMAGES_AT_ONCE):
+        images = np.arange(some.start, some.stop)
         for image, normal in zip(images, expected(images, both[images]), strict=True):
             residual = bags.patches[image, both[image]].astype(np.float32) - normal
             background = residual[n_chosen:].mean(axis=0)
@@ -209,7 +210,7 @@ def residual_pooling(
             flaws = weights_of[own][:, chosen[image]] @ residual[:n_chosen]
             pooled_parts[own] = flaws - background
         if progress:
-            progress("comparing", len(images) + start, len(bags))
+            progress("comparing", some.stop, len(bags))
     return _scaled(pooled, whitening), _scaled(pooled_parts, whitening)
 
 
@@ -246,11 +247,8 @@ def residual_whitening(
     n, total, products = 0, np.zeros(bags.dim), np.zeros((bags.dim, bags.dim))
     if progress:
         progress("measuring", 0, len(rows))
-    for start in range(0, len(rows), IMAGES_AT_ONCE):
-        images, chosen = (
-            rows[start : start + IMAGES_AT_ONCE],
-            places[start : start + IMAGES_AT_ONCE],
-        )
+    for some in blocks(len(rows), IMAGES_AT_ONCE):
+        images, chosen = rows[some], places[some]
         residual = bags.patches[images[:, None], chosen].astype(np.float64)
         residual -= expected(images, chosen)
         ordinary = residual[scores[images[:, None], chosen] <= loudest]
@@ -258,7 +256,7 @@ def residual_whitening(
         total += ordinary.sum(axis=0)
         products += ordinary.T @ ordinary
         if progress:
-            progress("measuring", start + len(images), len(rows))
+            progress("measuring", some.stop, len(rows))
     mean = total / max(n, 1)
     covariance = products / max(n, 1) - np.outer(mean, mean)
     variances, directions = np.linalg.eigh(covariance)

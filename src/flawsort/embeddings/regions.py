@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.records import Bools, Floats, Ints
+from flawsort.core.threads import blocks
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.weights import ROWS_AT_ONCE, soft_weights
 
@@ -151,13 +152,13 @@ def find_regions(
     among: a region without any of these patches is left out.
     """
     found: list[tuple[int, float, Ints]] = []
-    for start in range(0, len(scores), ROWS_AT_ONCE):
-        block = np.asarray(scores[start : start + ROWS_AT_ONCE], np.float64)
+    for some in blocks(len(scores), ROWS_AT_ONCE):
+        block = np.asarray(scores[some], np.float64)
         heat = (block - scale.low) / (scale.high - scale.low)
         if valid is not None:
-            heat = np.where(valid[start : start + ROWS_AT_ONCE], heat, -1.0)
+            heat = np.where(valid[some], heat, -1.0)
         for row in np.flatnonzero(heat.max(axis=1, initial=-1.0) >= SUMMIT):
-            image = start + int(row)
+            image = some.start + int(row)
             basins = _basins(heat[row], grid)
             if among is not None:
                 basins = [cells for cells in basins if among[image, cells].any()]

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bools, Floats
+from flawsort.core.threads import blocks
 
 # Scores are brought to double precision so many images at a time.
 ROWS_AT_ONCE = 4096
@@ -89,8 +90,7 @@ def image_scores(scores: Floats, valid: Bools | None = None) -> NDArray[np.float
     count = max(1, round(0.01 * scores.shape[1]))
     lowest = float(scores.min(initial=np.inf))
     means = np.empty(len(scores))
-    for start in range(0, len(scores), ROWS_AT_ONCE):
-        block = slice(start, start + ROWS_AT_ONCE)
+    for block in blocks(len(scores), ROWS_AT_ONCE):
         values = np.asarray(scores[block], np.float64)
         if valid is not None:
             values = np.where(valid[block], values, lowest)

@@ -23,10 +23,12 @@ import numpy as np
 
 from flawsort.backbones import load_backbone
 from flawsort.backbones.embed import cache_setting, embed_batch
-from flawsort.core import errors, threads
+from flawsort.core import errors
+from flawsort.core.devices import CPU, Cuda, gpu_of
 from flawsort.core.errors import BackboneError, FlawsortError, InputError, OptionError
 from flawsort.core.records import Bags, ImageSet, RemoteFile, Source
 from flawsort.core.remote import is_url
+from flawsort.core.threads import limit
 from flawsort.embeddings.describer import Describer
 from flawsort.fitting.fit import describe_batch
 from flawsort.fitting.parts import Batch, Part, PartFiles, run_setting
@@ -92,7 +94,7 @@ def ray_workers(
             raise OptionError(f"must be at least 1. Got {value}.", parameter=name)
     gpus = gpus_per_worker
     if gpus is None:
-        gpus = 1.0 if device is not None and device.startswith("cuda") else 0.0
+        gpus = 1.0 if device is not None and gpu_of(device) is not None else 0.0
     if gpus < 0 or (gpus > 1 and gpus != int(gpus)):
         raise OptionError(f"gpus_per_worker must be a share of 1 or a whole number. Got {gpus}.")
     recipe = WorkerSpec(
@@ -118,8 +120,11 @@ class BatchWorker:
         """shared: where Ray keeps the describer, once for all workers of a machine."""
         self._files = files
         self._problem: FlawsortError | None = None
+        self._n_threads = recipe.cpus
         try:
-            self._open(recipe, shared)
+            # Ray counts processors and keeps nobody from using more.
+            with limit(self._n_threads):
+                self._open(recipe, shared)
         except FlawsortError as error:  # Ray would try for ever, and wrap it beyond recognition
             self._problem = error
 
@@ -129,24 +134,21 @@ class BatchWorker:
         for row in table.to_pylist():
             batch = _unpacked(row)
             names.append(self._files.name(batch))
-            problem = self._problem or self._finish(batch)
+            with limit(self._n_threads):
+                problem = self._problem or self._finish(batch)
             kinds.append(type(problem).__name__ if problem else "")
             reasons.append(str(problem) if problem else "")
         return {"name": names, "kind": kinds, "reason": reasons}
 
     def _open(self, recipe: WorkerSpec, shared: list[Any]) -> None:
         import ray
-        from threadpoolctl import threadpool_limits
 
-        # Ray counts processors and keeps nobody from using more.
-        threads.n_threads = lambda: recipe.cpus
-        threadpool_limits(limits=recipe.cpus)
         self._view = recipe.view
         self._backbone = load_backbone(
             recipe.backbone,
             image_size=recipe.image_size,
             weights=None if recipe.weights is None else Path(recipe.weights),
-            device="cuda" if recipe.gpus else "cpu",
+            device=_device(recipe),
         )
         if cache_setting(self._backbone, self._view) != recipe.setting:
             raise BackboneError(
@@ -292,10 +294,15 @@ def engine_here(engine: Engine, recipe: WorkerSpec, *, exact: bool) -> Engine:
     """The engine of a worker: the run's own on a CPU, and on a GPU that of the worker's GPU."""
     if not recipe.gpus and isinstance(engine, CpuEngine):
         return engine
-    kind = "cuda" if recipe.gpus else "cpu"
+    kind = _device(recipe)
     arithmetic = recipe.arithmetic if recipe.arithmetic in ARITHMETIC[kind] else None
     # For much work: one arithmetic for all batches, however small the last.
     return choose_engine(kind, arithmetic, exact=exact).for_work(math.inf)
+
+
+def _device(recipe: WorkerSpec) -> str:
+    """Where a worker computes. The GPUs that Ray hands out are CUDA's."""
+    return Cuda.kind if recipe.gpus else CPU
 
 
 def _read(files: PartFiles, batch: Batch) -> Part:

@@ -1,4 +1,4 @@
-"""How well groups agree with a truth that is given as an argument, never found."""
+"""Metrics of groups against true labels, which are always passed in and never looked up."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bools, Floats, Ints
 
-# The positive pixels are ranked among the negative ones so many at a time.
+# The number of positive pixels that are ranked among the negative ones at a time.
 PIXELS_AT_ONCE = 2**20
-# Clusters count as one when their sizes say no more than so many of one size would.
+# A clustering has collapsed when its effective number of clusters is below this.
 COLLAPSED = 1.05
 
 
@@ -64,11 +64,11 @@ def agreement(truth: Sequence[str], labels: Sequence[int] | Ints) -> Agreement:
 
 @dataclass(frozen=True)
 class SeveralKinds:
-    """Images that show several kinds, each with more than one true kind.
+    """Metrics of images that have more than one true kind.
 
-    recall: the share of their true kinds that are among the answers, and recall_of_label where
-    the one group of an image is the only answer. precision: the share of the answers that are
-    right. An answer is the most frequent class of a group.
+    A group predicts its most frequent class. recall: the share of true kinds that are predicted;
+    recall_of_label: the same with an image's own group alone. precision: the share of predictions
+    that are right.
     """
 
     n_images: int
@@ -80,8 +80,8 @@ class SeveralKinds:
 def several_kinds(
     truth: Sequence[Set[str]], kinds: Sequence[Sequence[int]], class_of: Mapping[int, str]
 ) -> SeveralKinds:
-    """truth: the kinds of each image. kinds: the groups answered for it, its own first. class_of:
-    the most frequent class of each group."""
+    """truth: the true kinds of each image. kinds: its predicted groups, its own group first.
+    class_of: the most frequent class of each group."""
     if len(truth) != len(kinds) or not len(truth):
         raise InputError(
             "truth and kinds must have the same length, at least 1. "
@@ -100,21 +100,22 @@ def several_kinds(
 
 
 def effective_clusters(labels: Sequence[int] | Ints) -> float:
-    """exp of the entropy of the clusters' sizes: as many clusters of one size would say as much."""
+    """The effective number of clusters: exp of the entropy of their sizes. k clusters of equal size
+    give k."""
     shares = np.unique(np.asarray(labels), return_counts=True)[1] / len(labels)
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
 def collapsed(labels: Sequence[int] | Ints) -> bool:
-    """Whether (nearly) all images are in one cluster."""
+    """Whether nearly all images are in one cluster."""
     return effective_clusters(labels) < COLLAPSED
 
 
 def match_clusters(confusion: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each cluster its class under the best one-to-one matching (Hungarian algorithm).
+    """(n_clusters,): the class of each cluster under the best one-to-one matching (Hungarian).
 
-    confusion: (n_classes, n_clusters). Clusters left over get the numbers past the last class,
-    which no image has as its true class, so that they count as wrong.
+    confusion: (n_classes, n_clusters). Clusters without a match get numbers beyond the last class,
+    so that they count as wrong.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -144,8 +145,8 @@ def purity_curve(truth: Sequence[str | None], merges: Floats) -> NDArray[np.floa
     for row, name in enumerate(truth):
         if name is not None:
             counts[row, numbers[name]] = 1
-    # hits[k - 1]: images that belong to the most frequent class of their group. A merge changes
-    # that of two groups only, whose counts are added up in the row of the first.
+    # hits[k - 1]: the number of images of the most frequent class of their group. A merge changes
+    # it for two groups only; their counts are added up in the row of the first.
     hits = np.empty(n, np.int64)
     hits[n - 1] = counts.sum()
     rows = [*range(n), *[0] * (n - 1)]
@@ -163,7 +164,7 @@ def area_under_purity(curve: Floats) -> float:
     """The paper's mAUC: the area under a purity curve, divided by the number of images n.
 
     curve: (n,), the purity at k = 1..n, as `purity_curve` gives it. The area is that of the
-    trapezoids between k = 1 and k = n, so that purity 1 throughout gives (n - 1) / n.
+    trapezoids between k = 1 and k = n, so a purity of 1 everywhere gives (n - 1) / n.
     """
     values = _curve(curve)
     return float(values.sum() - (values[0] + values[-1]) / 2) / len(values)
@@ -172,7 +173,7 @@ def area_under_purity(curve: Floats) -> float:
 def reduction_at(curve: Floats, purity: float) -> float:
     """The paper's R@P: 1 - k / n for the smallest number of groups k with at least this purity.
 
-    It is the share of labels saved by naming groups, k of them, rather than all n images.
+    It is the share of labels saved by labelling k groups instead of n images.
     curve: (n,), the purity at k = 1..n, as `purity_curve` gives it.
     """
     values = _curve(curve)
@@ -221,7 +222,7 @@ def pixel_auroc(
 
 
 def _share_above(flaw: NDArray[np.float32], rest: NDArray[np.float32]) -> float:
-    """Of all pairs of one of each, the share in which the first is larger. Sorts both in place."""
+    """The share of pairs (flaw, rest) in which the first is larger. Sorts both in place."""
     flaw.sort()
     rest.sort()
     doubled = 0  # twice the pairs, as an exact integer
@@ -233,7 +234,7 @@ def _share_above(flaw: NDArray[np.float32], rest: NDArray[np.float32]) -> float:
 
 
 def _interpolation(n_patches: int, side: int) -> NDArray[np.float64]:
-    """(side, n_patches): the share of each patch in each pixel, along one axis."""
+    """(side, n_patches): the weight of each patch in each pixel, along one axis."""
     middles = (np.arange(side) + 0.5) * n_patches / side - 0.5
     # Beyond the first and last middle np.interp holds the value.
     columns = [np.interp(middles, np.arange(n_patches), one) for one in np.eye(n_patches)]
@@ -259,7 +260,7 @@ def _check_maps(
             f"and patches on a {grid[0]} x {grid[1]} grid. Got {scores.shape}."
         )
     if not np.isfinite(scores).all():
-        raise InputError("scores must be finite. Got some that are infinite or no numbers.")
+        raise InputError("scores must be finite. Got infinite or NaN values.")
     for image, mask in enumerate(masks):
         if mask is not None and (mask.ndim != 2 or 0 in mask.shape):
             raise InputError(

@@ -5,12 +5,9 @@ Labels are for measuring only (metrics, the paper's tables, a report's evaluatio
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import random
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
@@ -18,6 +15,7 @@ from typing import Literal, TypeAlias
 from flawsort.core.errors import InputError
 from flawsort.core.records import ImageSet, SetAside
 from flawsort.images.find import IMAGE_SUFFIXES, find_images, printable
+from flawsort.images.lookup import Columns, only, read_lookup
 
 Layout: TypeAlias = Literal["category", "tiles", "folders"]
 
@@ -36,8 +34,7 @@ _TILE_NORMAL = "MT_Free"
 _TILE_GLOB = "MT_*/Imgs/*.[jJ][pP]*[gG]"
 # Where the official list of normals is missing: its share, drawn with a seed.
 _NORMAL_SHARE = 0.8
-_FILE_COLUMNS = ("path", "name", "file", "image")
-_LABEL_COLUMNS = ("label", "class", "truth")
+_COLUMNS = Columns("truth", ("path", "name", "file", "image"), ("label", "class", "truth"))
 
 
 @dataclass(frozen=True)
@@ -255,63 +252,10 @@ def _truth_of_folder(truth: Path, images: ImageSet) -> tuple[tuple[str | None, .
     found: list[str | None] = []
     for source, digest in zip(images.sources, images.digests, strict=True):
         real = os.path.realpath(source) if isinstance(source, Path) else ""
-        found.append(_only(by_path.get(real) or by_content.get(digest)))
+        found.append(only(by_path.get(real) or by_content.get(digest)))
     return tuple(found), len(by_path)
 
 
 def _truth_of_table(truth: Path, images: ImageSet) -> tuple[tuple[str | None, ...], int]:
-    rows = _read_table(truth)
-    by_path: dict[str, set[str]] = {}
-    by_name: dict[str, set[str]] = {}
-    by_base: dict[str, list[str]] = {}
-    for written, label in rows:
-        posix = written.replace("\\", "/")
-        by_path.setdefault(os.path.realpath(truth.parent / posix), set()).add(label)
-        by_name.setdefault(posix.removeprefix("./"), set()).add(label)
-        by_base.setdefault(PurePosixPath(posix).name, []).append(label)
-    bases = Counter(PurePosixPath(name).name for name in images.names)
-    found: list[str | None] = []
-    for name, source in zip(images.names, images.sources, strict=True):
-        real = os.path.realpath(source) if isinstance(source, Path) else ""
-        labels = by_path.get(real) or by_name.get(name)
-        base = PurePosixPath(name).name
-        if labels is None and bases[base] == 1 and len(by_base.get(base, ())) == 1:
-            labels = set(by_base[base])
-        found.append(_only(labels))
-    return tuple(found), len(rows)
-
-
-def _only(labels: set[str] | None) -> str | None:
-    return next(iter(labels)) if labels is not None and len(labels) == 1 else None
-
-
-def _read_table(path: Path) -> list[tuple[str, str]]:
-    """The file and the label of each row of a CSV file that has both."""
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"The truth '{printable(path)}' cannot be read: {error}. Save it as CSV in UTF-8."
-        ) from error
-    header = text.partition("\n")[0]
-    separator = max(",;\t", key=header.count)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        columns = {name.strip().lower(): name for name in reader.fieldnames or () if name}
-        file, label = _column(columns, _FILE_COLUMNS), _column(columns, _LABEL_COLUMNS)
-        if file is None or label is None:
-            raise InputError(
-                f"The truth '{printable(path)}' must have a column "
-                f"{' or '.join(_FILE_COLUMNS)} and a "
-                f"column {' or '.join(_LABEL_COLUMNS)}. Got {', '.join(columns) or 'no header'}."
-            )
-        pairs = [((row[file] or "").strip(), (row[label] or "").strip()) for row in reader]
-    except csv.Error as error:
-        raise InputError(
-            f"The truth '{printable(path)}' is not a CSV file: {error}. Save it as CSV in UTF-8."
-        ) from error
-    return [(name, value) for name, value in pairs if name and value]
-
-
-def _column(columns: Mapping[str, str], accepted: Sequence[str]) -> str | None:
-    return next((columns[name] for name in accepted if name in columns), None)
+    table = read_lookup(truth, _COLUMNS)
+    return tuple(table.values_of(images.names, images.sources)), len(table.rows)

@@ -17,7 +17,7 @@ from flawsort._version import __version__
 from flawsort.backbones import BackboneInfo, catalogue, find_network
 from flawsort.backbones.base import POOLING_KERNEL
 from flawsort.clusters.kinds import Regions
-from flawsort.clusters.ward import centres, place
+from flawsort.clusters.placement import centres, place
 from flawsort.core.errors import FlawsortError, RunError
 from flawsort.core.records import ImageSet, Ints, RemoteFile, SetAside
 from flawsort.core.remote import is_url

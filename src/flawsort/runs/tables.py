@@ -8,31 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.clusters.kinds import Kinds, Regions
-from flawsort.clusters.ward import Placement
+from flawsort.clusters.placement import Placement, typicality
 from flawsort.core.records import Floats, ImageSet, Ints
-from flawsort.core.threads import in_threads
+from flawsort.core.threads import in_blocks
 from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, HeatScale
 from flawsort.embeddings.regions import mask_text
 from flawsort.images.find import printable
 from flawsort.runs.folder import Table
 
-# An image is borderline when another group's centre is nearly as near as its own.
-BORDERLINE_MARGIN = 0.1
 # Between the kinds of an image, in tables and in truths.
 SEVERAL = ";"
-# The map is laid out by t-SNE; beyond so many images, by a sample with the others beside it.
+# The map is laid out by t-SNE; of more images than this a sample is, and the others are put beside
+# those of the sample that they are nearest to.
 LAYOUT_LIMIT = 1500
 LAYOUT_PERPLEXITY = 20.0
-
-
-def typicality(distance: Floats, labels: Ints) -> NDArray[np.float64]:
-    """(n_images,): 1 for the image nearest to its group's centre, falling evenly towards 0."""
-    typical = np.empty(len(labels))
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        order = np.argsort(distance[members], kind="stable")
-        typical[members[order]] = 1 - np.arange(len(members)) / len(members)
-    return typical
+# This many of the others are compared with the sample at a time, 6 MB of distances.
+OTHERS_AT_ONCE = 512
 
 
 def images_table(
@@ -97,13 +88,11 @@ def image_flags(images: ImageSet, placed: Placement, heat: Floats | None) -> lis
     heat: (n_images,), as `image_heat` gives it; None where the images were not compared.
     """
     copies = {name for group in images.duplicates() for name in group}
-    with np.errstate(invalid="ignore", divide="ignore"):
-        margin = 1 - placed.distance / placed.runner_up_distance
-    margin = np.where(np.isfinite(margin), margin, 0.0)  # in the middle between two equal centres
+    borderline = placed.borderline
     flags: list[list[str]] = []
     for row, name in enumerate(images.names):
         words = ["duplicate"] if name in copies else []
-        if placed.runner_up[row] >= 0 and margin[row] < BORDERLINE_MARGIN:
+        if borderline[row]:
             words.append("borderline")
         if heat is not None and heat[row] < LOOKS_NORMAL_BELOW:
             words.append("looks-normal")
@@ -151,15 +140,15 @@ def _layout_landmarks(values: NDArray[np.float64], random_state: int) -> NDArray
 def _beside_landmarks(
     values: NDArray[np.float64], landmarks: Ints, others: Ints, points: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The mean place of an image's three nearest landmarks, in blocks."""
+    """The mean place of an image's three nearest landmarks, the nearer the heavier."""
     from scipy.spatial.distance import cdist
 
-    def beside(start: int) -> NDArray[np.float64]:
-        far = cdist(values[others[start : start + 512]], values[landmarks])
+    def beside(some: slice) -> NDArray[np.float64]:
+        far = cdist(values[others[some]], values[landmarks])
         nearest = np.argsort(far, axis=1, kind="stable")[:, :3]
         closeness = 1 / (np.take_along_axis(far, nearest, axis=1) + 1e-9)
         share = closeness / closeness.sum(axis=1, keepdims=True)
         placed: NDArray[np.float64] = (points[nearest] * share[..., None]).sum(axis=1)
         return placed
 
-    return np.concatenate(list(in_threads(beside, range(0, len(others), 512))))
+    return in_blocks(beside, len(others), OTHERS_AT_ONCE)

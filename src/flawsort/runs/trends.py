@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 import re
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.errors import InputError, OptionError
-from flawsort.core.records import Ints, RemoteFile, Source
+from flawsort.core.records import Ints, Source
 from flawsort.images.find import printable
+from flawsort.images.lookup import Columns, local_path, read_lookup
 
 UNKNOWN = "unknown"
 SPANS = ("day", "week", "month", "folder")
 # A rise is one that chance brings about in one case of a hundred, over all groups together.
 LEVEL = 0.01
 
-_FILE_COLUMNS = ("name", "path", "file", "image")
+_COLUMNS = Columns(
+    "periods", ("name", "path", "file", "image"), ("date", "day", "lot", "batch", "time")
+)
 _DATE_COLUMNS = ("date", "day", "time")
-_PERIOD_COLUMNS = ("date", "day", "lot", "batch", "time")
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def periods(names: Sequence[str], sources: Sequence[Source | str], by: str | Pat
     if by == "folder":
         return [_folder(name) for name in names]
     if isinstance(by, str) and by in SPANS:
-        return [_changed(_path(source), by) for source in sources]
+        return [_changed(local_path(source), by) for source in sources]
     table = Path(by)
     if not table.is_file():
         raise OptionError(
@@ -129,13 +127,6 @@ def _folder(name: str) -> str:
     return first if slash and first and "://" not in name else UNKNOWN
 
 
-def _path(source: Source | str) -> Path | None:
-    """The file of an image, None where it is behind a URL or an array."""
-    if isinstance(source, str):
-        return Path(source) if source and "://" not in source else None
-    return None if isinstance(source, RemoteFile | np.ndarray) else source
-
-
 def _changed(path: Path | None, span: str) -> str:
     if path is None:
         return UNKNOWN
@@ -149,70 +140,19 @@ def _changed(path: Path | None, span: str) -> str:
     return f"{at:%Y-%m}" if span == "month" else f"{at:%Y-%m-%d}"
 
 
-def _of_table(table: Path, names: Sequence[str], sources: Sequence[Source | str]) -> list[str]:
-    """As datasets.read_truth finds labels: by path, by name, by a base name that is unique."""
-    by_path: dict[str, set[str]] = {}
-    by_name: dict[str, set[str]] = {}
-    by_base: dict[str, list[str]] = {}
-    rows = _read_rows(table)
-    for written, period in rows:
-        posix = written.replace("\\", "/")
-        by_path.setdefault(os.path.realpath(table.parent / posix), set()).add(period)
-        by_name.setdefault(posix.removeprefix("./"), set()).add(period)
-        by_base.setdefault(PurePosixPath(posix).name, []).append(period)
-    bases = Counter(PurePosixPath(name).name for name in names)
-    found = []
-    for name, source in zip(names, sources, strict=True):
-        path, base = _path(source), PurePosixPath(name).name
-        said = by_path.get(os.path.realpath(path)) if path is not None else None
-        said = said or by_name.get(name)
-        if said is None and bases[base] == 1 and len(by_base.get(base, ())) == 1:
-            said = set(by_base[base])
-        # Of an image with two different periods none is known.
-        found.append(next(iter(said)) if said and len(said) == 1 else UNKNOWN)
+def _of_table(path: Path, names: Sequence[str], sources: Sequence[Source | str]) -> list[str]:
+    table = read_lookup(path, _COLUMNS)
+    if table.column in _DATE_COLUMNS:
+        days = [(file, _day(value, path, table.column)) for file, value in table.rows]
+        table = replace(table, rows=tuple(days))
+    found = [period or UNKNOWN for period in table.values_of(names, sources)]
     if names and all(period == UNKNOWN for period in found):
         raise InputError(
-            f"None of the {len(names)} images has a period among the {len(rows)} of "
-            f"'{printable(table)}'. Images are matched by path, then by name. "
+            f"None of the {len(names)} images has a period among the {len(table.rows)} of "
+            f"'{printable(path)}'. Images are matched by path, then by name. "
             "Check that it is the table of these images."
         )
     return found
-
-
-def _read_rows(path: Path) -> list[tuple[str, str]]:
-    """The file and the period of each row of a CSV file that has both."""
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"The periods '{printable(path)}' cannot be read: {error}. Save them as CSV in UTF-8."
-        ) from error
-    separator = max(",;\t", key=text.partition("\n")[0].count)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        columns = {name.strip().lower(): name for name in reader.fieldnames or () if name}
-        file = next((name for name in _FILE_COLUMNS if name in columns), None)
-        period = next((name for name in _PERIOD_COLUMNS if name in columns), None)
-        if file is None or period is None:
-            raise InputError(
-                f"The periods '{printable(path)}' must have a column "
-                f"{' or '.join(_FILE_COLUMNS)} and "
-                f"a column {' or '.join(_PERIOD_COLUMNS)}. "
-                f"Got {', '.join(columns) or 'no header'}."
-            )
-        pairs = [
-            ((row[columns[file]] or "").strip(), (row[columns[period]] or "").strip())
-            for row in reader
-        ]
-    except csv.Error as error:
-        raise InputError(
-            f"The periods '{printable(path)}' are not a CSV file: {error}. Save them as CSV "
-            "in UTF-8."
-        ) from error
-    rows = [(name, value) for name, value in pairs if name and value]
-    if period in _DATE_COLUMNS:
-        return [(name, _day(value, path, period)) for name, value in rows]
-    return rows
 
 
 def _day(value: str, path: Path, column: str) -> str:

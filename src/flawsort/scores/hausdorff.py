@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, Progress
-from flawsort.core.threads import in_threads, single_threaded_blas
-from flawsort.scores.nearest import BLOCK_ROWS, PEERS_AT_ONCE, STRIPE, fold_peers
+from flawsort.core.threads import blocks, in_threads, single_threaded_blas
+from flawsort.scores.nearest import BLOCK_ROWS, PEERS_AT_ONCE, STRIPE
 from flawsort.scores.peer_statistics import DirectedMinima
 
 HAUSDORFF_VARIANTS = (
@@ -27,28 +27,16 @@ HAUSDORFF_VARIANTS = (
 )
 
 
-def hausdorff_distances(
-    bags: Bags, variant: str, *, progress: Progress | None = None
-) -> NDArray[np.float32]:
-    """(n_images, n_images): distances between bags, symmetric, with a zero diagonal.
-
-    variant: one of HAUSDORFF_VARIANTS. "max-min max" is the maximum Hausdorff distance (Eq. 2).
-    """
-    _check_variant(variant, HAUSDORFF_VARIANTS)
-    if variant == "mean-mean":
-        return mean_distances(bags, progress=progress)
-    minima = DirectedMinima(len(bags), bags.valid)
-    fold_peers(bags.patches, np.arange(len(bags)), minima, progress=progress)
-    return hausdorff(minima, variant)
-
-
 def hausdorff(minima: DirectedMinima, variant: str) -> NDArray[np.float32]:
     """(n_images, n_images): a variant of the distance from minima in both directions.
 
-    variant: one of HAUSDORFF_VARIANTS but "mean-mean", which mean_distances gives. minima: of
-    every image with every other one. Symmetric, with a zero diagonal.
+    variant: one of HAUSDORFF_VARIANTS but "mean-mean", which mean_distances gives. "max-min max" is
+    the maximum Hausdorff distance (Eq. 2). minima: of every image with every other one. Symmetric,
+    with a zero diagonal.
     """
-    _check_variant(variant, HAUSDORFF_VARIANTS[1:])
+    if variant not in HAUSDORFF_VARIANTS[1:]:
+        names = ", ".join(f"'{name}'" for name in HAUSDORFF_VARIANTS[1:])
+        raise OptionError(f"variant must be one of {names}. Got '{variant}'.")
     within, _, between = variant.partition(" ")
     there = {"max-min": minima.largest, "mean-min": minima.mean, "min-min": minima.smallest}[within]
     if np.isnan(there).any():
@@ -87,9 +75,9 @@ def mean_distances(bags: Bags, *, progress: Progress | None = None) -> NDArray[n
         return found
 
     means = np.zeros((n_images, n_images), np.float32)
-    blocks = product(range(0, n_images, STRIPE), range(0, n_images, PEERS_AT_ONCE))
+    pieces = product(range(0, n_images, STRIPE), range(0, n_images, PEERS_AT_ONCE))
     with single_threaded_blas():
-        for results in in_threads(compare, blocks):
+        for results in in_threads(compare, pieces):
             for image, other, mean in results:
                 means[image, other] = means[other, image] = mean
             done += len(results)
@@ -101,16 +89,10 @@ def mean_distances(bags: Bags, *, progress: Progress | None = None) -> NDArray[n
 def _mean_distance(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
     """As nearest.distance of all pairs, but in place: a block stays in the processor's cache."""
     total = 0.0
-    for start in range(0, len(first), BLOCK_ROWS):
-        distances = (np.float32(-2) * first[start : start + BLOCK_ROWS]) @ second.T
+    for some in blocks(len(first), BLOCK_ROWS):
+        distances = (np.float32(-2) * first[some]) @ second.T
         distances += 2
         np.maximum(distances, 0, out=distances)
         np.sqrt(distances, out=distances)
         total += float(distances.sum())
     return total / (len(first) * len(second))
-
-
-def _check_variant(variant: str, accepted: tuple[str, ...]) -> None:
-    if variant not in accepted:
-        names = ", ".join(f"'{name}'" for name in accepted)
-        raise OptionError(f"variant must be one of {names}. Got '{variant}'.")

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.records import Floats, Ints, Progress
-from flawsort.core.threads import in_threads, single_threaded_blas
-from flawsort.scores.nearest import BLOCK_ROWS, SIMILARITIES_AT_ONCE, Nearest, distance
+from flawsort.core.threads import blocks, in_threads, single_threaded_blas
+from flawsort.scores.nearest import SIMILARITIES_AT_ONCE, Nearest, distance, nearest_rows
 
 QUERIES_AT_ONCE = 65_536
 # How many lists a query looks into; docs/evidence/performance.md has the recall.
@@ -49,21 +49,20 @@ class InvertedLists:
         if progress:
             progress("scoring", 0, len(queries))
         with single_threaded_blas():
-            for start in range(0, len(queries), QUERIES_AT_ONCE):
-                stop = min(start + QUERIES_AT_ONCE, len(queries))
-                best[start:stop], index[start:stop] = self._search_many(
-                    queries[start:stop].astype(np.float32),
+            for some in blocks(len(queries), QUERIES_AT_ONCE):
+                best[some], index[some] = self._search_many(
+                    queries[some].astype(np.float32),
                     min(probes, len(self.centres)),
-                    None if not_from is None else (not_from[0][start:stop], not_from[1]),
+                    None if not_from is None else (not_from[0][some], not_from[1]),
                 )
                 if progress:
-                    progress("scoring", stop, len(queries))
+                    progress("scoring", some.stop, len(queries))
         return Nearest(distance(best), self.order[index])
 
     def _search_many(
         self, queries: NDArray[np.float32], probes: int, not_from: tuple[Ints, Ints] | None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        probed = _nearest_centres(queries, self.centres, probes)
+        probed = nearest_rows(queries, self.centres, probes, unit_length=True)
         by_list = np.argsort(probed, axis=None, kind="stable")
         bounds = np.searchsorted(probed.ravel()[by_list], np.arange(len(self.centres) + 1))
 
@@ -73,8 +72,8 @@ class InvertedLists:
             members = self.patches[first:last].astype(np.float32)
             found: list[tuple[Ints, NDArray[np.float32], Ints]] = []
             step = max(1, SIMILARITIES_AT_ONCE // len(members))
-            for start in range(0, len(asking), step):
-                rows = asking[start : start + step]
+            for some in blocks(len(asking), step):
+                rows = asking[some]
                 similar = queries[rows] @ members.T
                 if not_from is not None:
                     own = not_from[0][rows][:, None] == not_from[1][self.order[first:last]]
@@ -101,33 +100,14 @@ def build_lists(bank: Floats, *, random_state: int = 0, iterations: int = 6) -> 
     rng = np.random.default_rng(random_state)
     sample = bank[np.sort(rng.permutation(len(bank))[: 48 * n_lists])].astype(np.float32)
     centres = sample[np.sort(rng.permutation(len(sample))[:n_lists])]
-    with single_threaded_blas():
-        for _ in range(iterations):
-            nearest = _nearest_centres(sample, centres, 1)[:, 0]
-            centres = _mean_directions(sample, nearest, centres)
-        lists = np.concatenate(
-            [
-                _nearest_centres(bank[start : start + QUERIES_AT_ONCE], centres, 1)[:, 0]
-                for start in range(0, len(bank), QUERIES_AT_ONCE)
-            ]
-        )
+    for _ in range(iterations):
+        nearest = nearest_rows(sample, centres, unit_length=True)[:, 0]
+        centres = _mean_directions(sample, nearest, centres)
+    lists = nearest_rows(bank, centres, unit_length=True)[:, 0]
     order = np.argsort(lists, kind="stable")
     used, first = np.unique(lists[order], return_index=True)  # a list may have stayed empty
     offsets = np.append(first, len(bank))
     return InvertedLists(centres[used], bank[order], offsets, order)
-
-
-def _nearest_centres(queries: Floats, centres: NDArray[np.float32], count: int) -> Ints:
-    """(n, count): the nearest centres of each query, in no particular order."""
-
-    def rank(start: int) -> NDArray[np.intp]:
-        similar = queries[start : start + BLOCK_ROWS].astype(np.float32) @ centres.T
-        if count == 1:
-            nearest: NDArray[np.intp] = similar.argmax(axis=1)[:, None]
-            return nearest
-        return np.argpartition(similar, -count, axis=1)[:, -count:]
-
-    return np.concatenate(list(in_threads(rank, range(0, len(queries), BLOCK_ROWS))))
 
 
 def _mean_directions(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.records import Floats, Ints, Progress
-from flawsort.core.threads import in_threads, single_threaded_blas
+from flawsort.core.threads import blocks, in_blocks, in_threads, single_threaded_blas
 from flawsort.scores.peer_statistics import PeerStatistic
 
 # Rows of a block: 256 x 1,024 similarities are 1 MB, which a core's second-level cache holds.
@@ -26,7 +26,7 @@ BLOCK_ROWS = 256
 BANK_BLOCK = 1024
 # Images that are compared with a peer together: more would save little and hold more memory.
 STRIPE = 4
-# and of so many peers, which bounds what finished threads hold.
+# and of this many peers, which bounds what finished threads hold.
 PEERS_AT_ONCE = 64
 # Similarities that a thread looks at together where lists are of any length (16 MB).
 SIMILARITIES_AT_ONCE = 4_000_000
@@ -59,19 +59,19 @@ def nearest_in_bank(queries: Floats, bank: Floats, *, progress: Progress | None 
 
     queries: (n, dim). bank: (n_bank, dim). Both of unit length.
     """
-    starts = range(0, len(queries), BLOCK_ROWS)
+    pieces = list(blocks(len(queries), BLOCK_ROWS))
     reference = np.ascontiguousarray(bank, dtype=np.float32)
 
-    def search(start: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        return _best_block(queries[start : start + BLOCK_ROWS].astype(np.float32), reference)
+    def search(some: slice) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        return _best_block(queries[some].astype(np.float32), reference)
 
     best = np.empty(len(queries), np.float32)
     block_of = np.empty(len(queries), np.int64)
     with single_threaded_blas():
-        for done, (start, found) in enumerate(zip(starts, in_threads(search, starts), strict=True)):
-            best[start : start + BLOCK_ROWS], block_of[start : start + BLOCK_ROWS] = found
+        for done, (some, found) in enumerate(zip(pieces, in_threads(search, pieces), strict=True)):
+            best[some], block_of[some] = found
             if progress:
-                progress("scoring", done + 1, len(starts))
+                progress("scoring", done + 1, len(pieces))
         index = _index_in_block(queries, reference, block_of)
     return Nearest(distance(best), index)
 
@@ -83,8 +83,8 @@ def _best_block(
     than their positions, which are left to `_index_in_block`."""
     best = np.full(len(queries), -np.inf, np.float32)
     block_of = np.zeros(len(queries), np.int64)
-    for number, start in enumerate(range(0, len(bank), BANK_BLOCK)):
-        top = (queries @ bank[start : start + BANK_BLOCK].T).max(axis=1)
+    for number, some in enumerate(blocks(len(bank), BANK_BLOCK)):
+        top = (queries @ bank[some].T).max(axis=1)
         better = top > best
         best[better] = top[better]
         block_of[better] = number
@@ -117,6 +117,28 @@ def _index_in_block(
     return index
 
 
+def nearest_rows(
+    points: Floats, others: NDArray[np.float32], count: int = 1, *, unit_length: bool = False
+) -> NDArray[np.int64]:
+    """(n, count): which of the others are nearest to each point, in no particular order.
+
+    points: (n, dim). others: (m, dim). unit_length: whether the others are of unit length, so that
+    products alone tell which is nearest. In single precision.
+    """
+    half_squares = None if unit_length else (others**2).sum(axis=1) / 2
+
+    def rank(some: slice) -> NDArray[np.int64]:
+        similar = np.asarray(points[some], np.float32) @ others.T
+        if half_squares is not None:
+            similar -= half_squares
+        if count == 1:
+            nearest: NDArray[np.int64] = similar.argmax(axis=1)[:, None]
+            return nearest
+        return np.argpartition(similar, -count, axis=1)[:, -count:]
+
+    return in_blocks(rank, len(points), BLOCK_ROWS)
+
+
 class Operands(Protocol):
     """Bags in the form in which they are multiplied, by their row."""
 
@@ -142,9 +164,9 @@ class Singles:
     def compare(self, first: Operand, second: Operand) -> BothWays:
         rows = np.empty(len(first), np.float32)
         columns = np.full(len(second), -np.inf, np.float32)
-        for start in range(0, len(first), BLOCK_ROWS):
-            similar = first[start : start + BLOCK_ROWS] @ second.T
-            rows[start : start + BLOCK_ROWS] = similar.max(axis=1)
+        for some in blocks(len(first), BLOCK_ROWS):
+            similar = first[some] @ second.T
+            rows[some] = similar.max(axis=1)
             np.maximum(columns, similar.max(axis=0), out=columns)
         return distance(rows), distance(columns)
 
@@ -205,9 +227,9 @@ def fold_peers(
                 found += [(i, peer, bags.compare(own[i - stripe.start], bag)) for i in asking]
         return found
 
-    blocks = product(range(0, n_images, STRIPE), range(0, len(rows), PEERS_AT_ONCE))
+    pieces = product(range(0, n_images, STRIPE), range(0, len(rows), PEERS_AT_ONCE))
     with single_threaded_blas():
-        for results in in_threads(compare, blocks):
+        for results in in_threads(compare, pieces):
             for image, peer, (mine, theirs) in results:
                 statistic.add(image, peer, mine)
                 if is_peer[image] and peer < n_images:

@@ -40,7 +40,7 @@ from flawsort.research.deep.scan import (  # noqa: E402
     nearest,
     neighbour_count,
 )
-from flawsort.research.deep.training import look  # noqa: E402
+from flawsort.research.deep.training import infer  # noqa: E402
 from flawsort.research.metrics import agreement  # noqa: E402
 
 SIDE = 64
@@ -388,7 +388,7 @@ def test_a_pair_is_an_image_and_a_neighbour_both_changed(monkeypatch: pytest.Mon
         assert (near == shown[3 + place]).flatten(1).all(1).any()
 
     # What the heads see of these six: less their mean, of mean length 1.
-    features = look(lambda part: trunk(as_pixels(part)), shown / 2, trunk).clone()
+    features = infer(lambda part: trunk(as_pixels(part)), shown / 2, trunk).clone()
     features -= features.mean(0)
     features /= sum(one.norm() for one in features) / 6
     said = torch.softmax(course._learning(features), dim=2)

@@ -394,7 +394,7 @@ def test_the_best_head_of_a_name_is_asked() -> None:
     network.heads["final"].losses.copy_(torch.tensor([0.0, 1.0, -1.0]))
     for name, best in (("over", 1), ("final", 2)):
         expected = network.heads[name](pixels.flatten(1))[best]
-        assert torch.equal(network.ask(pixels, name), expected)
+        assert torch.equal(network.predict(pixels, name), expected)
 
 
 # ---- GATCluster's network ----

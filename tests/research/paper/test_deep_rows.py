@@ -30,7 +30,7 @@ from flawsort.research.paper.deep_rows import BEST, PREFIX, RIVALS, Epochs, Trai
 from flawsort.research.paper.protocol import Task, find_tasks
 from flawsort.research.paper.published import lookup
 from flawsort.research.paper.run import Outcome, Setting, run_paper
-from flawsort.research.paper.shared import Products
+from flawsort.research.paper.shared import PreparedSet
 from flawsort.research.paper.tables import TABLES, Options
 from helpers.paper_sets import make_mvtec, make_tiles
 from helpers.plates import Cli
@@ -74,9 +74,9 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     """What was trained, in order."""
     asked: list[tuple[str, str, int]] = []
 
-    def train(products: Products, rival: str, seed: int, training: Training) -> Epochs:
-        asked.append((products.task.name, rival, seed))
-        return fake_epochs(products.task, rival, seed)
+    def train(prepared: PreparedSet, rival: str, seed: int, training: Training) -> Epochs:
+        asked.append((prepared.task.name, rival, seed))
+        return fake_epochs(prepared.task, rival, seed)
 
     monkeypatch.setattr(measurements, "train_rival", train)
     monkeypatch.setattr("flawsort.research.paper.run._with_rivals", with_rivals)
@@ -194,10 +194,10 @@ class TestTable:
     def test_weights_that_are_not_there_cost_their_rows_only(
         self, faked: Any, sets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def no_weights(products: Products, rival: str, *_: object) -> Epochs:
+        def no_weights(prepared: PreparedSet, rival: str, *_: object) -> Epochs:
             if RIVALS[rival][1]:
                 raise BackboneError("The weights could not be downloaded.")
-            return fake_epochs(products.task, rival, 0)
+            return fake_epochs(prepared.task, rival, 0)
 
         monkeypatch.setattr(measurements, "train_rival", no_weights)
         outcome = run(sets[:1], tmp_path, "clusterers")
@@ -215,11 +215,11 @@ class TestTable:
     ) -> None:
         tried = []
 
-        def broken(products: Products, rival: str, seed: int, *_: object) -> Epochs:
-            if (products.task.name, rival, seed) == ("bottle", "scan", 1):
+        def broken(prepared: PreparedSet, rival: str, seed: int, *_: object) -> Epochs:
+            if (prepared.task.name, rival, seed) == ("bottle", "scan", 1):
                 tried.append(seed)
                 raise OptionError("Training broke down: the loss is nan. Try a smaller rate.")
-            return fake_epochs(products.task, rival, seed)
+            return fake_epochs(prepared.task, rival, seed)
 
         monkeypatch.setattr(measurements, "train_rival", broken)
         outcome = run(sets[:1], tmp_path, "clusterers")
@@ -327,10 +327,10 @@ class TestWhenTheyAreTrained:
         monkeypatch.setattr(networks, "RESIDUAL", "resnet18")
         (task,) = find_tasks(sets[1:])
         backbone = load_backbone("efficientnet-lite2", image_size=64)
-        products = Products(task, backbone, tmp_path)
+        prepared = PreparedSet(task, backbone, tmp_path)
         training = Training(n_epochs=1, device="cpu")
         for rival, n_epochs in (("iic", 1), ("scan-random", 2)):
-            first = train_rival(products, rival, 0, training)
+            first = train_rival(prepared, rival, 0, training)
             assert first.labels.shape == (n_epochs, len(task.truth))
             assert first.losses.shape == (n_epochs,)
             assert (first.gpu, first.bfloat16) == (False, False)
@@ -339,14 +339,14 @@ class TestWhenTheyAreTrained:
         (tmp_path / "trained" / kept[1]).rename(tmp_path / "done.npz")
         damaged = (tmp_path / "trained" / kept[1]).with_suffix(".safetensors")
         damaged.write_bytes(b"cut")
-        again = train_rival(products, "scan-random", 0, training)
+        again = train_rival(prepared, "scan-random", 0, training)
         assert np.array_equal(again.labels, first.labels)
         assert not damaged.exists()
         monkeypatch.setattr(estimator, "train", None)  # another training would fail
-        again = train_rival(products, "scan-random", 0, training)
+        again = train_rival(prepared, "scan-random", 0, training)
         assert np.array_equal(again.labels, first.labels)
         with pytest.raises(TypeError):
-            train_rival(products, "scan-random", 1, training)
+            train_rival(prepared, "scan-random", 1, training)
 
 
 class FakeTraining:
@@ -386,8 +386,8 @@ class TestKeptLabels:
     def trained(self, tiles: Path) -> tuple[Task, Epochs]:
         (task,) = find_tasks([tiles])
         backbone = load_backbone("efficientnet-lite2", image_size=64)
-        products = Products(task, backbone, tiles.parent)
-        return task, train_rival(products, "gatcluster", 0, Training(device="cpu"))
+        prepared = PreparedSet(task, backbone, tiles.parent)
+        return task, train_rival(prepared, "gatcluster", 0, Training(device="cpu"))
 
     def by_content(self, task: Task, epochs: Epochs) -> dict[str, list[int]]:
         return dict(zip(task.data.images.digests, epochs.labels.T.tolist(), strict=True))
@@ -494,10 +494,10 @@ class TestBenchmark:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        def train(products: Products, rival: str, seed: int, training: Training) -> Epochs:
+        def train(prepared: PreparedSet, rival: str, seed: int, training: Training) -> Epochs:
             if seed == 0:
                 raise RuntimeError("CUDA out of memory.\nMuch more.")
-            return fake_epochs(products.task, rival, seed)
+            return fake_epochs(prepared.task, rival, seed)
 
         monkeypatch.setattr(script, "train_rival", train)
         given = argparse.Namespace(

@@ -29,7 +29,7 @@ from flawsort.research.paper.figures import FIGURES, draw, draw_attention, draw_
 from flawsort.research.paper.layout import set_name, type_name
 from flawsort.research.paper.methods import PAPER, represent, scores_of
 from flawsort.research.paper.protocol import find_tasks
-from flawsort.research.paper.shared import Products
+from flawsort.research.paper.shared import PreparedSet
 from flawsort.research.paper.tables import FOUR, TABLES, Cell, Filled, Options
 from helpers.bags import naive_nearest, unit_vectors
 from helpers.plates import SIDE, plate
@@ -395,18 +395,18 @@ def category(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def products(category: Path, tmp_path_factory: pytest.TempPathFactory) -> Products:
+def prepared(category: Path, tmp_path_factory: pytest.TempPathFactory) -> PreparedSet:
     backbone = load_backbone("efficientnet-lite2", image_size=SIDE)
-    return Products(find_tasks([category])[0], backbone, tmp_path_factory.mktemp("work"))
+    return PreparedSet(find_tasks([category])[0], backbone, tmp_path_factory.mktemp("work"))
 
 
 @pytest.fixture
-def bare(products: Products) -> Products:
+def bare(prepared: PreparedSet) -> PreparedSet:
     """The same set without normals and masks."""
-    task = products.task
+    task = prepared.task
     data = replace(task.data, normals=None, masks=(None,) * len(task.truth))
-    folder = products.folder.parent.parent
-    return Products(replace(task, data=data), products.backbone, folder)
+    folder = prepared.folder.parent.parent
+    return PreparedSet(replace(task, data=data), prepared.backbone, folder)
 
 
 def naive_pick(bags: Bags, row: int) -> int:
@@ -421,8 +421,8 @@ def naive_pick(bags: Bags, row: int) -> int:
 
 
 class TestAttention:
-    def test_files(self, products: Products, tmp_path: Path) -> None:
-        svg, png = draw_attention(products, tmp_path)
+    def test_files(self, prepared: PreparedSet, tmp_path: Path) -> None:
+        svg, png = draw_attention(prepared, tmp_path)
         assert (svg, png) == (tmp_path / "attention-plate.svg", tmp_path / "attention-plate.png")
         said = texts(svg)
         for words in (
@@ -439,49 +439,49 @@ class TestAttention:
         assert any("one scale of colours for all its images" in words for words in said)
         assert n_panels(svg) == 4 * 5 + 3
 
-    def test_always_the_same(self, products: Products, tmp_path: Path) -> None:
-        first = draw_attention(products, tmp_path / "first", rows=1)
-        again = draw_attention(products, tmp_path / "again", rows=1)
+    def test_always_the_same(self, prepared: PreparedSet, tmp_path: Path) -> None:
+        first = draw_attention(prepared, tmp_path / "first", rows=1)
+        again = draw_attention(prepared, tmp_path / "again", rows=1)
         assert [one.read_bytes() for one in first] == [one.read_bytes() for one in again]
 
     def test_marked_types_come_first(
-        self, products: Products, seen: list[Any], tmp_path: Path
+        self, prepared: PreparedSet, seen: list[Any], tmp_path: Path
     ) -> None:
-        draw_attention(products, tmp_path, rows=3)
+        draw_attention(prepared, tmp_path, rows=3)
         said = [text.get_text() for text in seen[0].texts]
         assert [words for words in said if words in (*KINDS, "combined")] == list(KINDS)
 
-    def test_what_is_overlaid(self, products: Products, seen: list[Any], tmp_path: Path) -> None:
+    def test_what_is_overlaid(self, prepared: PreparedSet, seen: list[Any], tmp_path: Path) -> None:
         half = replace(PAPER, temperature=0.5)
-        draw_attention(products, tmp_path, rows=2, method=half)
-        labels = products.task.data.labels
+        draw_attention(prepared, tmp_path, rows=2, method=half)
+        labels = prepared.task.data.labels
         rows = [labels.index("dent"), labels.index("streak")]
         panels = [axes for axes in seen[0].axes if axes.images][:10]
         for place, method in ((2, "wa"), (3, "wa-semi")):
-            scores = scores_of(products, method)
+            scores = scores_of(prepared, method)
             weights = soft_weights(scores, 0.5 * score_spread(scores))[rows]
             heat, highest = heat_of(weights)
             for line in range(2):
                 picture, layer = panels[5 * line + place].images
-                assert (picture.get_array() == products.picture(rows[line], 256)).all()
-                grid = heat[line].reshape(products.bags.grid)
+                assert (picture.get_array() == prepared.picture(rows[line], 256)).all()
+                grid = heat[line].reshape(prepared.bags.grid)
                 np.testing.assert_array_equal(layer.get_array(), grid)
                 assert layer.get_extent() == picture.get_extent()
                 assert (layer.norm.vmin, layer.norm.vmax) == (0, 1)
             bar = seen[0].axes[10 + place - 2]
             assert [text.get_text() for text in bar.texts][1] == f"{highest:.0f} times or more"
         marked = panels[4].images[1].get_array() > 0
-        assert (marked.ravel() <= (products.mask_shares[rows[0]] > 0)).all()
+        assert (marked.ravel() <= (prepared.mask_shares[rows[0]] > 0)).all()
         assert marked.any()
 
     def test_what_the_maximum_picks(
-        self, products: Products, seen: list[Any], tmp_path: Path
+        self, prepared: PreparedSet, seen: list[Any], tmp_path: Path
     ) -> None:
-        draw_attention(products, tmp_path, rows=2)
-        bags, picks = products.bags, []
+        draw_attention(prepared, tmp_path, rows=2)
+        bags, picks = prepared.bags, []
         side = 256 / bags.grid[0]
         for axes, kind in ((seen[0].axes[1], "dent"), (seen[0].axes[6], "streak")):
-            row = products.task.data.labels.index(kind)
+            row = prepared.task.data.labels.index(kind)
             pick = naive_pick(bags, row)
             picks.append(divmod(pick, bags.grid[1]))
             corners = {(box.get_x(), box.get_y()) for box in axes.patches}
@@ -493,7 +493,7 @@ class TestAttention:
                 assert (places % 1 == 0.5).all()
         assert any(down != across for down, across in picks)
 
-    def test_without_normals_and_masks(self, bare: Products, tmp_path: Path) -> None:
+    def test_without_normals_and_masks(self, bare: PreparedSet, tmp_path: Path) -> None:
         svg, _ = draw_attention(bare, tmp_path)
         said = texts(svg)
         assert "Unsupervised weights" in said
@@ -501,7 +501,7 @@ class TestAttention:
         assert n_panels(svg) == 4 * 3 + 1
 
     def test_nothing_is_computed_without_matplotlib(
-        self, bare: Products, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, bare: PreparedSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         for pictured in (draw_attention, draw_clusters):
@@ -509,15 +509,17 @@ class TestAttention:
                 pictured(bare, tmp_path)
         assert not {"bags", "peers"} & set(bare.__dict__)
 
-    def test_rows_are_checked(self, products: Products, tmp_path: Path) -> None:
+    def test_rows_are_checked(self, prepared: PreparedSet, tmp_path: Path) -> None:
         with pytest.raises(OptionError, match=r"rows must be at least 1\. Got 0\."):
-            draw_attention(products, tmp_path, rows=0)
+            draw_attention(prepared, tmp_path, rows=0)
 
 
 class TestClusters:
-    def test_titles_and_frames(self, products: Products, seen: list[Any], tmp_path: Path) -> None:
-        draw_clusters(products, tmp_path, n_clusters=2, per_cluster=30)
-        truth, shown = products.task.truth, represent(products, "wa-semi")
+    def test_titles_and_frames(
+        self, prepared: PreparedSet, seen: list[Any], tmp_path: Path
+    ) -> None:
+        draw_clusters(prepared, tmp_path, n_clusters=2, per_cluster=30)
+        truth, shown = prepared.task.truth, represent(prepared, "wa-semi")
         labels = shown.labels(2)
         titles, hits, frames = [], 0, Counter[str]()
         for label in range(2):
@@ -546,40 +548,42 @@ class TestClusters:
         nobody = pictures._cluster(np.array([4]), vectors[:1], truth)
         assert (nobody.major, nobody.hits, nobody.counted) == (None, 0, 0)
 
-    def test_typical_ones_first(self, products: Products, seen: list[Any], tmp_path: Path) -> None:
-        draw_clusters(products, tmp_path, n_clusters=1, per_cluster=4)
-        vectors = represent(products, "wa-semi").values.astype(np.float64)
+    def test_typical_ones_first(
+        self, prepared: PreparedSet, seen: list[Any], tmp_path: Path
+    ) -> None:
+        draw_clusters(prepared, tmp_path, n_clusters=1, per_cluster=4)
+        vectors = represent(prepared, "wa-semi").values.astype(np.float64)
         order = np.argsort(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1))
         (axes,) = seen[0].axes
         assert len(axes.images) == 4
         for at, (layer, row) in enumerate(zip(axes.images, order[:4], strict=True)):
-            assert (layer.get_array() == products.picture(row, 128)).all()
+            assert (layer.get_array() == prepared.picture(row, 128)).all()
             left, right, bottom, top = layer.get_extent()
             assert (at, 0) < (left, top) < (right, bottom) < (at + 1, 1)
             assert (bottom - top, right - left) == pytest.approx((0.9, 0.9))
         assert axes.get_title("right") == "17 images"
 
-    def test_files(self, products: Products, tmp_path: Path) -> None:
-        svg, png = draw_clusters(products, tmp_path, n_clusters=4)
+    def test_files(self, prepared: PreparedSet, tmp_path: Path) -> None:
+        svg, png = draw_clusters(prepared, tmp_path, n_clusters=4)
         assert (svg.name, png.name) == ("clusters-plate.svg", "clusters-plate.png")
         assert n_panels(svg) == 4
-        assert "several kinds at once, not counted" in texts(svg)
-        again = draw_clusters(products, tmp_path / "again", n_clusters=4)
+        assert "several types at once, not counted" in texts(svg)
+        again = draw_clusters(prepared, tmp_path / "again", n_clusters=4)
         assert [one.read_bytes() for one in again] == [svg.read_bytes(), png.read_bytes()]
 
     def test_as_many_clusters_as_images(
-        self, bare: Products, seen: list[Any], tmp_path: Path
+        self, bare: PreparedSet, seen: list[Any], tmp_path: Path
     ) -> None:
         draw_clusters(bare, tmp_path, n_clusters=40)
         titles = Counter(axes.get_title("left") for axes in seen[0].axes)
-        assert titles == {"several kinds": 2, **{f"{kind} (1.00)": 5 for kind in KINDS}}
+        assert titles == {"several types": 2, **{f"{kind} (1.00)": 5 for kind in KINDS}}
         assert {axes.get_title("right") for axes in seen[0].axes} == {"1 image"}
         title = seen[0].texts[0].get_text()
         assert title.startswith("plate: 17 clusters, weighted average, unsupervised (purity 1.00")
 
     @pytest.mark.parametrize("wrong", [{"n_clusters": 0}, {"per_cluster": 0}], ids=json.dumps)
     def test_numbers_are_checked(
-        self, wrong: dict[str, int], products: Products, tmp_path: Path
+        self, wrong: dict[str, int], prepared: PreparedSet, tmp_path: Path
     ) -> None:
         with pytest.raises(OptionError, match=r"must be at least 1\. Got n_clusters="):
-            draw_clusters(products, tmp_path, **wrong)
+            draw_clusters(prepared, tmp_path, **wrong)

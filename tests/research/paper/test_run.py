@@ -20,7 +20,7 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.metrics import adjusted_rand_score, f1_score, normalized_mutual_info_score
 
 import flawsort.images.find as files_module
-import flawsort.research.paper.shared as products_module
+import flawsort.research.paper.shared as shared_module
 from flawsort.backbones import load_backbone
 from flawsort.core.errors import FlawsortError, InputError, OptionError
 from flawsort.images.view import View
@@ -35,7 +35,7 @@ from flawsort.research.paper.methods import (
 from flawsort.research.paper.protocol import find_tasks, missing_from, subset_rows
 from flawsort.research.paper.render import as_csv, as_json, as_latex, as_text
 from flawsort.research.paper.run import PICTURES, Outcome, Setting, listing, run_paper
-from flawsort.research.paper.shared import Products
+from flawsort.research.paper.shared import PreparedSet
 from flawsort.research.paper.tables import TABLES, Cell, Filled, Options, fill
 from flawsort.scores.engines import CpuEngine
 from helpers.paper_sets import make_mvtec, make_tiles
@@ -56,9 +56,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def products(sets: tuple[Path, Path], work: Path) -> list[Products]:
+def prepared(sets: tuple[Path, Path], work: Path) -> list[PreparedSet]:
     backbone = load_backbone("efficientnet-lite2", image_size=SIZE)
-    return [Products(task, backbone, work) for task in find_tasks(sets)]
+    return [PreparedSet(task, backbone, work) for task in find_tasks(sets)]
 
 
 def setting(sets: tuple[Path, ...], output: Path, **others: Any) -> Setting:
@@ -164,18 +164,18 @@ class TestRows:
 
     @pytest.fixture(scope="class")
     @staticmethod
-    def bottle(products: list[Products]) -> Products:
-        return products[0]
+    def bottle(prepared: list[PreparedSet]) -> PreparedSet:
+        return prepared[0]
 
     @pytest.fixture(scope="class")
     @staticmethod
-    def minima(bottle: Products) -> NDArray[np.float64]:
+    def minima(bottle: PreparedSet) -> NDArray[np.float64]:
         return naive_minima(bottle.bags.patches)
 
-    def nmi(self, bottle: Products, row: str) -> float:
+    def nmi(self, bottle: PreparedSet, row: str) -> float:
         return float(run_job(bottle, Job(row=row))["nmi"])  # type: ignore[arg-type]
 
-    def test_average(self, bottle: Products) -> None:
+    def test_average(self, bottle: PreparedSet) -> None:
         means = bottle.bags.patches.astype(np.float64).mean(axis=1)
         assert self.nmi(bottle, "average") == pytest.approx(
             judged(bottle.task.truth, ward(means, 3))
@@ -183,7 +183,7 @@ class TestRows:
 
     @pytest.mark.parametrize("row", ["wa", "wa-max", "wa-min"])
     def test_weights_from_peers(
-        self, bottle: Products, minima: NDArray[np.float64], row: str
+        self, bottle: PreparedSet, minima: NDArray[np.float64], row: str
     ) -> None:
         n = len(minima)
         others = [[j for j in range(n) if j != i] for i in range(n)]
@@ -195,7 +195,7 @@ class TestRows:
         assert self.nmi(bottle, row) == pytest.approx(judged(bottle.task.truth, ward(pooled, 3)))
 
     def test_extra_normals_among_the_peers(
-        self, bottle: Products, minima: NDArray[np.float64]
+        self, bottle: PreparedSet, minima: NDArray[np.float64]
     ) -> None:
         n = len(minima)
         everybody = np.concatenate([bottle.bags.patches, bottle.normals.patches])
@@ -203,7 +203,7 @@ class TestRows:
         scores = np.stack([np.delete(all_minima[i], i, axis=0).mean(axis=0) for i in range(n)])
         np.testing.assert_allclose(bottle.peers_with_normals(), scores, atol=2e-3)
 
-    def test_weights_from_normals(self, bottle: Products) -> None:
+    def test_weights_from_normals(self, bottle: PreparedSet) -> None:
         bank = bottle.normals.patches.reshape(-1, bottle.normals.dim).astype(np.float64)
         queries = bottle.bags.patches.astype(np.float64)
         scores = np.stack(
@@ -213,12 +213,12 @@ class TestRows:
         pooled = naive_soft(scores, bottle.bags.patches)
         np.testing.assert_allclose(represent(bottle, "wa-semi").values, pooled, atol=4e-3)
 
-    def test_fewer_normals_are_part_of_more(self, bottle: Products) -> None:
+    def test_fewer_normals_are_part_of_more(self, bottle: PreparedSet) -> None:
         some, more = bottle.normal_scores(0.4, seed=1), bottle.normal_scores(0.8, seed=1)
         assert (more <= some + 1e-6).all()
         assert (more < some - 1e-6).any()
 
-    def test_weights_from_masks(self, bottle: Products) -> None:
+    def test_weights_from_masks(self, bottle: PreparedSet) -> None:
         rows, columns = bottle.bags.grid
         shares = bottle.mask_shares.reshape(-1, rows, columns)
         hole = bottle.task.truth.index("hole")
@@ -231,7 +231,7 @@ class TestRows:
         pooled = np.stack([w @ b for w, b in zip(weights, bottle.bags.patches, strict=True)])
         np.testing.assert_allclose(represent(bottle, "wa-mask").values, pooled, atol=2e-3)
 
-    def test_max_hausdorff(self, bottle: Products, minima: NDArray[np.float64]) -> None:
+    def test_max_hausdorff(self, bottle: PreparedSet, minima: NDArray[np.float64]) -> None:
         directed = minima.max(axis=2)
         both = np.maximum(directed, directed.T)
         np.fill_diagonal(both, 0)
@@ -239,7 +239,7 @@ class TestRows:
         labels = fcluster(linkage(squareform(both, checks=False), "ward"), 3, "maxclust")
         assert self.nmi(bottle, "max-hausdorff") == pytest.approx(judged(bottle.task.truth, labels))
 
-    def test_holistic_is_the_mean_of_the_maps(self, bottle: Products) -> None:
+    def test_holistic_is_the_mean_of_the_maps(self, bottle: PreparedSet) -> None:
         from flawsort.images.view import decode
 
         source = bottle.task.data.images.sources[0]
@@ -248,7 +248,7 @@ class TestRows:
         whole = np.concatenate([part / np.linalg.norm(part) for part in parts]) / np.sqrt(2)
         np.testing.assert_allclose(bottle.holistic[0], whole, atol=2e-3)
 
-    def test_metrics_count_what_the_protocol_counts(self, bottle: Products) -> None:
+    def test_metrics_count_what_the_protocol_counts(self, bottle: PreparedSet) -> None:
         figures = run_job(bottle, Job(row="wa-semi"))
         labels = represent(bottle, "wa-semi").labels(3)
         kept = bottle.task.counted
@@ -266,7 +266,7 @@ class TestRows:
         assert figures["f1"] == pytest.approx(best, abs=0.05)
 
     def test_subsets_see_only_their_peers(
-        self, bottle: Products, minima: NDArray[np.float64]
+        self, bottle: PreparedSet, minima: NDArray[np.float64]
     ) -> None:
         scores = bottle.subset_scores(3)
         for seed in range(3):
@@ -277,7 +277,7 @@ class TestRows:
                 np.testing.assert_allclose(scores[seed, i], expected, atol=2e-3)
 
     @pytest.mark.parametrize("row", ["average", "max-hausdorff", "wa"])
-    def test_subsets_have_their_images_alone(self, bottle: Products, row: str) -> None:
+    def test_subsets_have_their_images_alone(self, bottle: PreparedSet, row: str) -> None:
         whole = represent(bottle, row)
         for seed, (rows, part) in enumerate(represent_subsets(bottle, row, PAPER, 2)):
             assert np.array_equal(rows, subset_rows(13, seed))
@@ -285,16 +285,16 @@ class TestRows:
             if row != "wa":
                 assert np.array_equal(part.values, whole.take(rows).values)
 
-    def test_unknown_rows_are_refused(self, bottle: Products) -> None:
+    def test_unknown_rows_are_refused(self, bottle: PreparedSet) -> None:
         with pytest.raises(OptionError, match=r"one of average, .*Got 'nearest'"):
             represent(bottle, "nearest")
 
     @pytest.mark.parametrize("row", ROWS)
-    def test_every_row_gives_groups(self, bottle: Products, row: str) -> None:
+    def test_every_row_gives_groups(self, bottle: PreparedSet, row: str) -> None:
         figures = run_job(bottle, Job(row=row))
         assert 0 <= float(figures["nmi"]) <= 1  # type: ignore[arg-type]
 
-    def test_the_best_temperature_is_the_best(self, bottle: Products) -> None:
+    def test_the_best_temperature_is_the_best(self, bottle: PreparedSet) -> None:
         best = run_job(bottle, Job(row="wa", best=True))
         tried = [
             run_job(bottle, Job(row="wa", method=replace(PAPER, temperature=value)))["nmi"]
@@ -425,7 +425,7 @@ class TestRunning:
             raise AssertionError("computed again")
 
         for name in ("embed", "NormalReference"):
-            monkeypatch.setattr(products_module, name, refuse)
+            monkeypatch.setattr(shared_module, name, refuse)
         monkeypatch.setattr(CpuEngine, "fold_peers", refuse)
         (again,) = run_paper(["main"], chosen)
         assert again.text == first.text
@@ -443,13 +443,13 @@ class TestRunning:
         with pytest.raises(KeyboardInterrupt):
             run_paper(["main"], chosen, progress=stop)
         computed: list[str] = []
-        compare = Products._compare_peers
+        compare = PreparedSet._compare_peers
 
-        def count(self: Products) -> Any:
+        def count(self: PreparedSet) -> Any:
             computed.append(self.task.name)
             return compare(self)
 
-        monkeypatch.setattr(Products, "_compare_peers", count)
+        monkeypatch.setattr(PreparedSet, "_compare_peers", count)
         (done,) = run_paper(["main"], chosen)
         assert computed == []
         (whole,) = run_paper(["main"], setting(sets[:1], tmp_path / "other"))
@@ -457,11 +457,11 @@ class TestRunning:
         assert done.filled[0].cells == whole.filled[0].cells
 
     def test_progress_counts_sets_rows_and_seeds(
-        self, products: list[Products], tmp_path: Path
+        self, prepared: list[PreparedSet], tmp_path: Path
     ) -> None:
         told: list[tuple[str, int, int]] = []
-        backbone = products[0].backbone
-        fresh = [Products(one.task, backbone, tmp_path) for one in products[:2]]
+        backbone = prepared[0].backbone
+        fresh = [PreparedSet(one.task, backbone, tmp_path) for one in prepared[:2]]
         table = replace(
             TABLES["poolings"],
             rows=lambda options: [
@@ -499,12 +499,14 @@ class TestRunning:
         ]
         assert again[-1] == (f"{name} (leather, wa-semi 0.5)", 14)
 
-    def test_what_is_skipped_counts_as_done(self, products: list[Products], tmp_path: Path) -> None:
+    def test_what_is_skipped_counts_as_done(
+        self, prepared: list[PreparedSet], tmp_path: Path
+    ) -> None:
         folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
         for path in (folder / "bottle" / "train" / "good").iterdir():
             path.unlink()
         (task,) = find_tasks([folder])
-        bare = Products(task, products[0].backbone, tmp_path)
+        bare = PreparedSet(task, prepared[0].backbone, tmp_path)
         told: list[tuple[str, int, int]] = []
         fill(TABLES["labelled-normals"], [bare], FEW, progress=lambda *one: told.append(one))
         assert told[-1] == ("table labelled-normals (bottle, wa-semi 1)", 20, 20)
@@ -521,14 +523,14 @@ class TestRunning:
     @pytest.mark.parametrize("damage", [None, b"", b'[{"nmi": 0.', b"{}", b'[{"nmi": 1.0}]'])
     def test_an_interrupted_row_goes_on_at_its_seed(
         self,
-        products: list[Products],
+        prepared: list[PreparedSet],
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
         job: Job,
         damage: bytes | None,
     ) -> None:
-        task, backbone = products[0].task, products[0].backbone
-        whole = run_job(Products(task, backbone, tmp_path / "whole"), job)
+        task, backbone = prepared[0].task, prepared[0].backbone
+        whole = run_job(PreparedSet(task, backbone, tmp_path / "whole"), job)
         clustered: list[str] = []
         labels = Representation.labels
 
@@ -542,7 +544,7 @@ class TestRunning:
             if done == 2:
                 raise KeyboardInterrupt
 
-        chosen = Products(task, backbone, tmp_path / "parts")
+        chosen = PreparedSet(task, backbone, tmp_path / "parts")
         with pytest.raises(KeyboardInterrupt):
             run_job(chosen, job, drawn=stop)
         (part,) = (chosen.folder / "figures").iterdir()
@@ -560,9 +562,9 @@ class TestRunning:
         ]
 
     def test_seeds_of_another_count_are_no_part(
-        self, products: list[Products], tmp_path: Path
+        self, prepared: list[PreparedSet], tmp_path: Path
     ) -> None:
-        chosen = Products(products[0].task, products[0].backbone, tmp_path)
+        chosen = PreparedSet(prepared[0].task, prepared[0].backbone, tmp_path)
         told: list[int] = []
         few, many = (Job(row="average", measure="subsets", n_seeds=n) for n in (2, 4))
         assert len(run_job(chosen, few)["nmi"]) == 2  # type: ignore[arg-type]
@@ -596,7 +598,9 @@ class TestRunning:
             assert ("best of several for each set by NMI: an oracle" in found.text) is marked
             assert ("The best temperature is not looked for here; 0.3" in found.text) is not marked
 
-    def test_other_labels_are_another_set(self, products: list[Products], tmp_path: Path) -> None:
+    def test_other_labels_are_another_set(
+        self, prepared: list[PreparedSet], tmp_path: Path
+    ) -> None:
         folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
         keys = []
         for change in ("nothing", "label", "mask"):
@@ -606,7 +610,7 @@ class TestRunning:
                 mask = folder / "bottle" / "ground_truth" / "hole" / "000_mask.png"
                 mask.write_bytes(mask.with_name("001_mask.png").read_bytes())
             (task,) = find_tasks([folder])
-            keys.append(Products(task, products[0].backbone, tmp_path).key)
+            keys.append(PreparedSet(task, prepared[0].backbone, tmp_path).key)
         assert len(set(keys)) == 3
 
     def test_images_are_resized_as_asked(self, sets: tuple[Path, Path], tmp_path: Path) -> None:
@@ -616,15 +620,15 @@ class TestRunning:
         assert len(list((tmp_path / "computed").iterdir())) == 2
 
     def test_what_a_set_lacks_is_named_and_skipped(
-        self, products: list[Products], tmp_path: Path
+        self, prepared: list[PreparedSet], tmp_path: Path
     ) -> None:
         folder = make_mvtec(tmp_path / "mvtec", ("bottle", "leather"))
         for path in (folder / "bottle" / "train" / "good").iterdir():
             path.unlink()
         for path in (folder / "leather" / "ground_truth").rglob("*.png"):
             path.unlink()
-        backbone = products[0].backbone
-        bare = [Products(task, backbone, tmp_path) for task in find_tasks([folder])]
+        backbone = prepared[0].backbone
+        bare = [PreparedSet(task, backbone, tmp_path) for task in find_tasks([folder])]
         filled = fill(TABLES["per-category"], bare, FEW)
         assert filled.skipped == (
             "bottle, wa-semi: no normal images",
@@ -638,62 +642,62 @@ class TestRunning:
         assert "Skipped: bottle, wa-semi: no normal images." in as_text(filled)
 
     def test_an_image_that_cannot_be_read_is_named(
-        self, products: list[Products], tmp_path: Path
+        self, prepared: list[PreparedSet], tmp_path: Path
     ) -> None:
         folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
         path = folder / "bottle" / "test" / "hole" / "001.png"
         path.write_bytes(path.read_bytes()[:60])
         (task,) = find_tasks([folder])
-        broken = Products(task, products[0].backbone, tmp_path)
+        broken = PreparedSet(task, prepared[0].backbone, tmp_path)
         with pytest.raises(InputError, match=r"'bottle' has 1 image that cannot be read.*001.png"):
             run_job(broken, Job(row="average"))
 
-    def test_deep_images_get_a_window(self, products: list[Products], tmp_path: Path) -> None:
+    def test_deep_images_get_a_window(self, prepared: list[PreparedSet], tmp_path: Path) -> None:
         folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
         for path in (folder / "bottle").rglob("*.png"):
             if "ground_truth" not in path.parts:
                 grey = np.asarray(Image.open(path).convert("L")).astype(np.uint16)
                 Image.fromarray(grey * 16 + 1000).save(path)
         (task,) = find_tasks([folder])
-        deep = Products(task, products[0].backbone, tmp_path)
+        deep = PreparedSet(task, prepared[0].backbone, tmp_path)
         assert deep.view.window is not None
         assert deep.view.window[0] >= 1000
         assert 0 <= float(run_job(deep, Job(row="wa-semi"))["nmi"]) <= 1  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("row", ["average", "holistic"])
     def test_every_row_needs_all_images(
-        self, products: list[Products], tmp_path: Path, row: str
+        self, prepared: list[PreparedSet], tmp_path: Path, row: str
     ) -> None:
         folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
         path = folder / "bottle" / "test" / "hole" / "001.png"
         path.write_bytes(path.read_bytes()[:60])
         (task,) = find_tasks([folder])
         with pytest.raises(InputError, match="1 image that cannot be read"):
-            run_job(Products(task, products[0].backbone, tmp_path), Job(row=row))
+            run_job(PreparedSet(task, prepared[0].backbone, tmp_path), Job(row=row))
 
     def test_masks_that_are_missing_or_damaged_are_named(
-        self, products: list[Products], tmp_path: Path
+        self, prepared: list[PreparedSet], tmp_path: Path
     ) -> None:
         folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
         mask = folder / "bottle" / "ground_truth" / "hole" / "001_mask.png"
         mask.write_bytes(b"no image")
         (task,) = find_tasks([folder])
         with pytest.raises(InputError, match=r"The mask '.*001_mask.png' cannot be read"):
-            run_job(Products(task, products[0].backbone, tmp_path), Job(row="wa-mask"))
+            run_job(PreparedSet(task, prepared[0].backbone, tmp_path), Job(row="wa-mask"))
         mask.unlink()
         (task,) = find_tasks([folder])
         assert Job(row="wa-mask").lacks(task) == "masks for 1 of its flawed images"
 
     def test_masks_of_ones_mark_as_those_of_255(
-        self, products: list[Products], tmp_path: Path
+        self, prepared: list[PreparedSet], tmp_path: Path
     ) -> None:
         folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
         for path in (folder / "bottle" / "ground_truth").rglob("*.png"):
             values = np.asarray(Image.open(path))
             Image.fromarray((values > 0).astype(np.uint8)).save(path)
         (task,) = find_tasks([folder])
-        found = Products(task, products[0].backbone, tmp_path).mask_shares
-        np.testing.assert_array_equal(found, products[0].mask_shares)
+        found = PreparedSet(task, prepared[0].backbone, tmp_path).mask_shares
+        np.testing.assert_array_equal(found, prepared[0].mask_shares)
 
     def test_without_matplotlib_there_are_tables(
         self, sets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -739,7 +743,7 @@ class TestRunning:
             opened.append(path)
             return hashed(path)
 
-        for module in (files_module, products_module):
+        for module in (files_module, shared_module):
             monkeypatch.setattr(module, "digest_of", note)
         data = (folder, sets[1])
         with pytest.raises(OptionError, match=r"^only must name sets among bottle, leather, mtd"):

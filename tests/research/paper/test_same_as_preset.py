@@ -9,7 +9,7 @@ from flawsort import AnomalyClusterer
 from flawsort.backbones import load_backbone
 from flawsort.research.paper.methods import represent, scores_of, weights_of
 from flawsort.research.paper.protocol import find_tasks
-from flawsort.research.paper.shared import Products
+from flawsort.research.paper.shared import PreparedSet
 from flawsort.scores.engines import choose_engine
 from helpers.paper_sets import SIDE, make_mvtec, make_tiles
 
@@ -17,22 +17,22 @@ BACKBONE = "efficientnet-lite2"
 
 
 @pytest.fixture(scope="module")
-def products(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Products]:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PreparedSet]:
     """An MVTec category and the magnetic tiles, by name."""
     home = tmp_path_factory.mktemp("same")
     folders = make_mvtec(home / "mvtec", ("bottle",)), make_tiles(home / "tiles")
     backbone = load_backbone(BACKBONE, image_size=SIDE)
     engine = choose_engine("cpu", exact=True)
     return {
-        task.name: Products(task, backbone, home / "work", engine=engine)
+        task.name: PreparedSet(task, backbone, home / "work", engine=engine)
         for task in find_tasks(folders)
     }
 
 
 @pytest.mark.parametrize("row", ["wa", "wa-semi"])
 @pytest.mark.parametrize("name", ["bottle", "mtd"])
-def test_a_row_is_the_preset(products: dict[str, Products], name: str, row: str) -> None:
-    one = products[name]
+def test_a_row_is_the_preset(prepared: dict[str, PreparedSet], name: str, row: str) -> None:
+    one = prepared[name]
     data = one.task.data
     assert data.normals is not None
     model = AnomalyClusterer(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from flawsort.core.devices import Cuda
 from flawsort.core.errors import OptionError
 from flawsort.scores import engines
 from flawsort.scores.engines import CpuEngine, choose_engine, cpu, int8
@@ -278,7 +278,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Calls]:
             calls.append((device, arithmetic, fused))
             return CpuEngine()
 
-        monkeypatch.setattr(engines, "_gpus", lambda: n)
+        monkeypatch.setattr(Cuda, "count", lambda self: n)
         monkeypatch.setattr(engines, "_on_torch", on_torch)
         return calls
 
@@ -314,7 +314,7 @@ def test_without_a_gpu_it_is_the_cpu(
 
 
 def test_nobody_looks_for_a_gpu_to_use_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_gpus", lambda: pytest.fail("it would import torch"))
+    monkeypatch.setattr(Cuda, "count", lambda self: pytest.fail("it would import torch"))
     assert isinstance(choose_engine("cpu"), CpuEngine)
 
 
@@ -419,66 +419,6 @@ def test_arithmetic_of_torch_without_torch(monkeypatch: pytest.MonkeyPatch) -> N
         "arithmetic 'bfloat16' on the CPU needs torch, which is not installed: "
         "pip install 'flawsort[torch]', or use int8 or float32."
     )
-
-
-@pytest.mark.parametrize("driver", [False, True])
-@pytest.mark.parametrize("available", [False, True])
-@pytest.mark.parametrize("there", [False, True])
-def test_gpus_are_counted_by_torch(
-    monkeypatch: pytest.MonkeyPatch, there: bool, available: bool, driver: bool
-) -> None:
-    module = has(monkeypatch, "torch", there)
-    monkeypatch.setattr(
-        module,
-        "cuda",
-        SimpleNamespace(is_available=lambda: available, device_count=lambda: 3),
-        raising=False,
-    )
-    monkeypatch.setattr(engines, "_driver", lambda: driver)
-    assert engines._gpus() == (3 if there and available and driver else 0)
-
-
-class FakeDriver:
-    def __init__(self, started: int, counted: int, n_gpus: int) -> None:
-        self._answers = started, counted, n_gpus
-
-    def cuInit(self, flags: int) -> int:  # noqa: N802
-        assert flags == 0
-        return self._answers[0]
-
-    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
-        count._obj.value = self._answers[2]
-        return self._answers[1]
-
-
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [((0, 0, 1), True), ((0, 0, 8), True), ((0, 0, 0), False), ((100, 0, 1), False),
-     ((0, 3, 1), False)],
-)  # fmt: skip
-def test_the_driver_knows_whether_there_is_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, answers: tuple[int, int, int], expected: bool
-) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver(*answers))
-    assert engines._driver() is expected
-
-
-@pytest.mark.parametrize(
-    ("platform", "library"), [("linux", "libcuda.so.1"), ("win32", "nvcuda.dll")]
-)
-def test_without_a_driver_there_is_no_gpu(
-    monkeypatch: pytest.MonkeyPatch, platform: str, library: str
-) -> None:
-    asked = []
-
-    def missing(name: str) -> None:
-        asked.append(name)
-        raise OSError(f"{name}: cannot open shared object file")
-
-    monkeypatch.setattr(sys, "platform", platform)
-    monkeypatch.setattr(ctypes, "CDLL", missing)
-    assert engines._driver() is False
-    assert asked == [library]
 
 
 def test_torch_is_not_imported_to_find_no_gpu() -> None:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from flawsort.scores import engines
+from flawsort.core.devices import Cuda
 from helpers import kernel_checks
 from helpers.plates import run_code
 
@@ -17,7 +17,7 @@ def on_gpu() -> bool:
     for name in ("torch", "triton"):
         if find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
-    return engines._gpus() > 0
+    return Cuda().count() > 0
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flawsort.clusters.ward import centres
+from flawsort.clusters.placement import centres, place
 from flawsort.outputs.exports.content import Content
-from flawsort.runs.tables import BORDERLINE_MARGIN
 
 EXAMPLES = 6
 
@@ -36,47 +34,32 @@ def choose(content: Content, most: int = EXAMPLES) -> dict[int, Chosen]:
     from scipy.spatial.distance import cdist
 
     ids, labels = np.unique(content.labelling.labels, return_inverse=True)
-    middles = centres(content.run.embeddings, labels)
-    far = cdist(np.asarray(content.run.embeddings, np.float64), middles)
+    embeddings = np.asarray(content.run.embeddings, np.float64)
+    middles = centres(embeddings, labels)
+    placed = place(embeddings, labels, middles)
+    margin, borderline = placed.margin, placed.borderline
     between = cdist(middles, middles)
     np.fill_diagonal(between, np.inf)
-    runner_up, margin = _margins(far, labels)
     found = {}
-    for place, group in enumerate(ids.tolist()):
-        rows = np.flatnonzero(labels == place)
-        typical = _first(content, rows[np.argsort(far[rows, place], kind="stable")], most)
-        unclear = rows[margin[rows] < BORDERLINE_MARGIN]
+    for number, group in enumerate(ids.tolist()):
+        rows = np.flatnonzero(labels == number)
+        typical = _first(content, rows[np.argsort(placed.distance[rows], kind="stable")], most)
+        unclear = rows[borderline[rows]]
         unclear = unclear[np.argsort(margin[unclear], kind="stable")]
-        borderline = _first(content, unclear, most, without=typical)
+        doubtful = _first(content, unclear, most, without=typical)
         nearest: int | None = None
         counter: tuple[int, ...] = ()
         if len(ids) > 1:
-            nearest = int(between[place].argmin())
+            nearest = int(between[number].argmin())
             others = np.flatnonzero(labels == nearest)
-            others = others[np.argsort(far[others, place], kind="stable")]
+            far = cdist(embeddings[others], middles[number, None])[:, 0]
+            others = others[np.argsort(far, kind="stable")]
             plain = [row for row in others.tolist() if group not in content.kinds[row]]
             counter = _first(content, plain, most)
-        toward = {row: int(ids[runner_up[row]]) for row in borderline}
+        toward = {row: int(ids[placed.runner_up[row]]) for row in doubtful}
         other = None if nearest is None else int(ids[nearest])
-        found[group] = Chosen(typical, borderline, counter, other, toward)
+        found[group] = Chosen(typical, doubtful, counter, other, toward)
     return found
-
-
-def _margins(
-    far: NDArray[np.float64], labels: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The nearest other group of each image, and how much further away it is than its own, as a
-    share; 1 where there is no other. far: (n_images, n_groups), to the middles."""
-    rows = np.arange(len(labels))
-    if far.shape[1] < 2:
-        return np.zeros(len(labels), np.int64), np.ones(len(labels))
-    own, beside = far[rows, labels], far.copy()
-    beside[rows, labels] = np.inf
-    runner_up = beside.argmin(axis=1)
-    next_best = beside[rows, runner_up]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        margin = 1 - own / next_best
-    return runner_up, np.where(np.isfinite(margin), margin, 0.0)
 
 
 def _first(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from flawsort.clusters.kinds import STANDING_OUT_SHARE
+from flawsort.clusters.placement import BORDERLINE_MARGIN
 from flawsort.core.errors import RunError
 from flawsort.core.records import Bools, Floats
 from flawsort.embeddings.heat import (
@@ -24,7 +25,6 @@ from flawsort.embeddings.heat import (
 )
 from flawsort.embeddings.regions import Outlines, mask_cells
 from flawsort.runs.folder import Run
-from flawsort.runs.tables import BORDERLINE_MARGIN
 
 MAX_K = 40
 MAX_DIMS = 32

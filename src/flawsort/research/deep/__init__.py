@@ -1,4 +1,4 @@
-"""Deep clustering for comparison: IIC, SCAN and GATCluster, trained in torch (flawsort[torch]).
+"""Deep clustering, for comparison: IIC, SCAN and GATCluster. Needs flawsort[torch].
 
 Each is an estimator like AnomalyClusterer, with `fit` and `fit_predict` on a set of images.
 """

@@ -1,8 +1,8 @@
-"""Random changes of photos, a batch at a time, on the device where the network is.
+"""Random augmentations of photos, a batch at a time, on the device of the network.
 
-Chance comes from a NumPy generator, so that a CPU and a GPU see the same changes. Photos are
-(n, 3, height, width), RGB in 0..1, and stay so. What is moved is moved once, by one affine map an
-image, so that nothing is resampled twice.
+Random numbers come from a NumPy generator, so that a CPU and a GPU see the same augmentations.
+Photos go in and come out as (n, 3, height, width), RGB in 0..1. All moves of an image are combined
+into one affine map, so that nothing is resampled twice.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def normalise(photos: torch.Tensor) -> torch.Tensor:
 
 
 def as_pixels(photos: torch.Tensor) -> torch.Tensor:
-    """What a network sees of colours, laid out as its convolutions like it."""
+    """The input of a network: normalised, in the memory layout that convolutions are fast on."""
     return normalise(photos).contiguous(memory_format=torch.channels_last)
 
 
 def whole(photos: torch.Tensor, size: int) -> torch.Tensor:
-    """All of each photo, (n, 3, size, size), unchanged where it has that size."""
+    """Each photo resized to (n, 3, size, size); unchanged if it has that size."""
     if photos.shape[-2:] == (size, size):
         return photos
     sized: torch.Tensor = F.interpolate(
@@ -57,29 +57,29 @@ def grey(photos: torch.Tensor) -> torch.Tensor:
 
 
 def sobel(photos: torch.Tensor) -> torch.Tensor:
-    """(n, 2, height, width): how brightness changes across and down; colour is lost."""
+    """(n, 2, height, width): the gradients of the brightness across and down, without colour."""
     across = photos.new_tensor([[1.0, 0.0, -1.0], [2.0, 0.0, -2.0], [1.0, 0.0, -1.0]])
     kernels = torch.stack([across, across.T])[:, None]
     return F.conv2d(grey(photos), kernels, padding=1)
 
 
-# ---- what moves: 3 x 3 matrices from places of the result to places of the photo, both in -1..1
+# ---- moves: 3 x 3 matrices from places in the result to places in the photo, both in -1..1
 
 
 def still(n: int) -> Matrices:
-    """(n, 3, 3): nothing moves."""
+    """(n, 3, 3): identity matrices."""
     return np.tile(np.eye(3), (n, 1, 1))
 
 
 def random_flip(n: int, rng: Rng) -> Matrices:
-    """Left and right exchanged in every second image."""
+    """Mirrored left to right, with probability 1/2."""
     moved = still(n)
     moved[:, 0, 0] = rng.choice([-1.0, 1.0], n)
     return moved
 
 
 def random_crop(n: int, share: float, rng: Rng) -> Matrices:
-    """A square of that share of the side, anywhere."""
+    """A square at a random place. share: its side, in sides of the photo."""
     moved = still(n)
     moved[:, 0, 0] = moved[:, 1, 1] = share
     moved[:, :2, 2] = rng.uniform(-(1 - share), 1 - share, (n, 2))
@@ -87,7 +87,8 @@ def random_crop(n: int, share: float, rng: Rng) -> Matrices:
 
 
 def random_resized_crop(n: int, area: tuple[float, float], rng: Rng) -> Matrices:
-    """A rectangle of a random share of the area, 3:4 to 4:3, anywhere, stretched to a square."""
+    """A rectangle at a random place, stretched to a square. area: the range of its share of the
+    photo. Its aspect is 3:4 to 4:3."""
     shares = rng.uniform(*area, n)
     ratios = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3), n))
     sides = np.minimum(np.stack([np.sqrt(shares * ratios), np.sqrt(shares / ratios)], axis=1), 1)
@@ -120,13 +121,13 @@ def random_affine(
 
 
 def move(photos: torch.Tensor, moved: Matrices, size: int) -> torch.Tensor:
-    """(n, 3, size, size): the photos seen through the maps; beyond the border they are mirrored."""
+    """(n, 3, size, size): the photos moved; beyond its border a photo is mirrored."""
     theta = torch.tensor(moved[:, :2], dtype=photos.dtype, device=photos.device)
     grid = F.affine_grid(theta, [len(photos), 3, size, size], align_corners=False)
     return F.grid_sample(photos, grid, padding_mode="reflection", align_corners=False)
 
 
-# ---- what changes colours
+# ---- changes of colour
 
 
 def jitter(
@@ -139,8 +140,8 @@ def jitter(
     hue: float,
     share: float = 1.0,
 ) -> torch.Tensor:
-    """Colours changed at random in a share of the images: factors within 1 - x to 1 + x, and hues
-    turned by up to `hue` of the circle."""
+    """Colours changed at random in a share of the images. brightness, contrast, saturation: factors
+    are drawn from 1 - x to 1 + x. hue: turned by up to this part of the circle."""
     n = len(photos)
     chosen = rng.random(n) < share
 
@@ -155,13 +156,13 @@ def jitter(
 
 
 def random_grey(photos: torch.Tensor, rng: Rng, share: float) -> torch.Tensor:
-    """A share of the images without colour."""
+    """Colour removed from a share of the images."""
     chosen = _each(photos, rng.random(len(photos)) < share)
     return _blend(grey(photos).expand_as(photos), photos, 1 - chosen)
 
 
 def cut_out(photos: torch.Tensor, rng: Rng, share: float) -> torch.Tensor:
-    """A square hole in each image, its side up to that share of the image's; zeros."""
+    """A square of zeros at a random place in each image. share: its largest side, in heights."""
     n, _, height, width = photos.shape
     half = rng.uniform(0, share * height, n) / 2
     rows, columns = rng.uniform(0, height, n), rng.uniform(0, width, n)
@@ -172,8 +173,10 @@ def cut_out(photos: torch.Tensor, rng: Rng, share: float) -> torch.Tensor:
 
 
 def strong(photos: torch.Tensor, size: int, rng: Rng, *, n_changes: int = 4) -> torch.Tensor:
-    """SCAN's strong augmentation: flipped, cropped to 7/8, and so many random changes an image, of
-    the fourteen of RandAugment that its authors took."""
+    """SCAN's strong augmentation: flipped, cropped to 7/8, then changed at random.
+
+    n_changes: of each image, drawn from the fourteen of RandAugment that its authors use.
+    """
     n = len(photos)
     moved = random_crop(n, 7 / 8, rng) @ random_flip(n, rng)
     picks = rng.integers(len(_CHANGES), size=(n_changes, n))
@@ -195,7 +198,7 @@ def strong(photos: torch.Tensor, size: int, rng: Rng, *, n_changes: int = 4) -> 
 
 
 def _each(photos: torch.Tensor, values: NDArray[np.generic]) -> torch.Tensor:
-    """A number an image, ready to be multiplied with photos."""
+    """(n, 1, 1, 1): one number an image, to be multiplied with photos."""
     numbers = torch.tensor(values, dtype=photos.dtype, device=photos.device)
     return numbers.reshape(-1, 1, 1, 1)
 
@@ -249,7 +252,7 @@ def _sharpen(photos: torch.Tensor, amounts: NDArray[np.float64]) -> torch.Tensor
 
 
 def _fading(photos: torch.Tensor, amounts: NDArray[np.float64]) -> torch.Tensor:
-    """What is left of colour, contrast, brightness or sharpness: 0.05 to 0.95."""
+    """The share of colour, contrast, brightness or sharpness that is kept: 0.05 to 0.95."""
     return _each(photos, 0.05 + 0.9 * amounts)
 
 

@@ -1,7 +1,7 @@
-"""What training has come to, in one .safetensors file: tensors and a line of JSON, nothing to run.
+"""Checkpoints of a training: one .safetensors file of tensors and a line of JSON, no code.
 
-Written whole or not at all after every epoch that is to be kept, so that training goes on from
-there and ends where it would have ended.
+A checkpoint is written whole or not at all. A training that resumes from it ends exactly as if it
+had not been interrupted.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from safetensors.torch import save_file
 
 from flawsort.core.errors import OptionError
 
-# Bump when what is stored changes its meaning, or a method is trained otherwise than before.
+# Raise it when the meaning of the file changes, or the way in which a method is trained.
 FORMAT = 2
 _KEY = "flawsort"
 
 
-def save(path: Path, said: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-    """said: whatever JSON can hold."""
+def save(path: Path, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    """Write a checkpoint. state: values that JSON can hold."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    # Copies: parts of one tensor, or one under two names, cannot be written.
+    # Copies: safetensors refuses tensors that share memory.
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     try:
-        save_file(plain, temporary, metadata={_KEY: json.dumps({"format": FORMAT, **said})})
+        save_file(plain, temporary, metadata={_KEY: json.dumps({"format": FORMAT, **state})})
         temporary.replace(path)
-    except SafetensorError as error:  # as which it passes the system's errors on
+    except SafetensorError as error:  # which also stands for errors of the file system
         raise OSError(str(error)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def check_place(path: Path) -> None:
-    """Before hours of training: that a checkpoint can be written there."""
+    """Raise OptionError if a checkpoint cannot be written there: before hours of training."""
     probe = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,21 +53,21 @@ def check_place(path: Path) -> None:
 
 
 def load(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
-    """What was said and the tensors; None where there is no such file."""
+    """The state and the tensors of a checkpoint; None if there is no such file."""
     if not path.exists():
         return None
     try:
         with safe_open(path, framework="pt") as file:
-            said = json.loads((file.metadata() or {}).get(_KEY, "null"))
-            if isinstance(said, dict) and said.get("format") == FORMAT:
-                return said, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            state = json.loads((file.metadata() or {}).get(_KEY, "null"))
+            if isinstance(state, dict) and state.get("format") == FORMAT:
+                return state, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, SafetensorError):
         pass
     raise foreign(path)
 
 
 def foreign(path: Path) -> OptionError:
-    """Somebody's weights, or another version's: it is not ours to overwrite."""
+    """The error for a file that must not be overwritten: weights, or of another version."""
     return OptionError(
         f"checkpoint '{path}' is there and is not one that this version can go on from. Name "
         "another file, or delete it."
@@ -75,7 +75,7 @@ def foreign(path: Path) -> OptionError:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Its memory by name; the learning rates and the like are those it was made with."""
+    """The tensors of its state by name; learning rates and the like are set on construction."""
     return {
         f"{number}.{name}": value
         for number, memory in optimizer.state_dict()["state"].items()
@@ -85,13 +85,13 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tenso
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
-    """The reverse of `optimizer_tensors`, for an optimizer made in the same way."""
+    """Restore the tensors of `optimizer_tensors` in an optimizer constructed in the same way."""
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     memories: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
         number, _, name = key.partition(".")
         like = parameters[int(number)].detach()
-        if value.ndim:  # laid out as the parameter is: fused optimisers insist on it
+        if value.ndim:  # in the memory layout of the parameter, which fused optimisers require
             if value.shape != like.shape:
                 raise ValueError(f"{key} has the shape {tuple(value.shape)}.")
             value = torch.empty_like(like, dtype=value.dtype).copy_(value)

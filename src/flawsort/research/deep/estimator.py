@@ -1,12 +1,14 @@
-"""What the three methods have in common: images in, labels and the history of training out."""
+"""The base of IIC, SCAN and GATCluster: images in, labels and the history of training out."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from abc import abstractmethod
 from collections.abc import Callable
-from numbers import Real
+from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,33 +18,72 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 
 from flawsort.backbones.networks import NETWORKS
-from flawsort.backbones.timm import choose_device
+from flawsort.core.devices import torch_device
 from flawsort.core.errors import InputError, OptionError
-from flawsort.core.records import Bags, ImageSet, Ints, Progress
+from flawsort.core.records import Bags, ImageSet, Ints, Progress, SetAside, Source
+from flawsort.core.threads import in_threads
 from flawsort.images.find import digest_of
-from flawsort.images.inputs import Images, gather
-from flawsort.images.view import View
+from flawsort.images.inputs import Images, content_rows, distinct_rows, gather, used_images
+from flawsort.images.view import UnreadableImage, View, decode
 from flawsort.research.deep.checkpoints import FORMAT
-from flawsort.research.deep.limits import Limit
 from flawsort.research.deep.networks import RESIDUAL
-from flawsort.research.deep.photos import load_photos
 from flawsort.research.deep.training import Course, History, repeatable, train
 from flawsort.research.metrics import collapsed
 
-# Of 1 / k, which is what a network says that has learnt nothing.
+# A network that has learnt nothing gives every cluster the probability 1 / k. A mean below this
+# many times 1 / k is hardly more.
 HARDLY_SURE = 1.5
-# What decides nothing but the rounding, or is described in another way.
+# Options that change nothing but the rounding, or that the fingerprint holds in another form.
 _NOT_DECIDING = ("checkpoint", "device", "progress", "view", "weights")
 
 
-class DeepClusterer(ClusterMixin, BaseEstimator):
-    """A method that trains a network on the images that it groups.
+@dataclass(frozen=True)
+class Limit:
+    """The range of an option: a number from least to most.
 
-    After `fit`, in the order of the images given: `labels_` (n,), `probabilities_` (n, k). An entry
-    an epoch, of all stages: `epoch_labels_` (n_epochs, n), `losses_` (NaN where there was nothing
-    to learn), and `effective_clusters_`, the number of clusters that their sizes amount to (exp of
-    their entropy). Besides: `collapsed_`, whether (nearly) all images ended in one cluster;
-    `images_`, what was used and what was set aside; `warnings_`.
+    whole: integers only. optional: None is accepted too.
+    """
+
+    least: float
+    most: float = math.inf
+    whole: bool = True
+    optional: bool = False
+
+    def check(self, name: str, value: object) -> None:
+        """Raise OptionError for a value outside the range."""
+        if value is None and self.optional:
+            return
+        kind = Integral if self.whole else Real
+        right = isinstance(value, kind) and not isinstance(value, bool)
+        if right and self.least <= float(value) <= self.most:  # type: ignore[arg-type]
+            return
+        what = "an integer" if self.whole else "a number"
+        reach = f"of at least {self.least:g}"
+        if self.most < math.inf:
+            reach = f"from {self.least:g} to {self.most:.10g}"
+        other = ", or None" if self.optional else ""
+        raise OptionError(f"{name} must be {what} {reach}{other}. Got {value!r}.")
+
+
+# The range of a learning rate.
+RATE = Limit(1e-9, 1e3, whole=False)
+# The options that every method has.
+COMMON = {
+    "n_clusters": Limit(2),
+    "n_epochs": Limit(1),
+    "batch_size": Limit(2),
+    "random_state": Limit(0, 2**32 - 1),
+}
+
+
+class DeepClusterer(ClusterMixin, BaseEstimator):
+    """Trains a network on the images that it groups.
+
+    After `fit`, in the order of the images given: `labels_` (n,) and `probabilities_` (n, k). For
+    each epoch of all stages: `epoch_labels_` (n_epochs, n), `losses_` (NaN where there was nothing
+    to learn) and `effective_clusters_`, exp of the entropy of the clusters' sizes. Also:
+    `collapsed_`, whether nearly all images ended in one cluster; `images_`, the images that were
+    used and those set aside; `warnings_`.
     """
 
     name: ClassVar[str]
@@ -71,10 +112,10 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
                 f"There must be at least as many different images as clusters, {self.n_clusters}. "
                 f"Got {len(photos)}."
             )
-        place = choose_device(self.device)
+        place = torch_device(self.device)
         try:
             history = self._train(photos.to(place))
-        except torch.cuda.OutOfMemoryError as error:
+        except torch.OutOfMemoryError as error:
             raise OptionError(
                 f"{self.name} needs more memory than {place} has left. Try a batch_size below "
                 f"{self.batch_size}, or device='cpu'."
@@ -100,7 +141,7 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
 
     @abstractmethod
     def _side(self) -> int:
-        """Of the photos that the method crops and changes."""
+        """The side of the photos that the method crops and changes, in pixels."""
 
     @abstractmethod
     def _stages(self, photos: torch.Tensor) -> list[Callable[[], Course]]:
@@ -121,7 +162,7 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
                 "image was assigned with enough confidence."
             )
         if self.collapsed_:
-            # One cluster may lead by a hair among answers that are all alike still.
+            # One cluster may be slightly ahead while all probabilities are still about 1 / k.
             hardly = self.probabilities_.max(axis=1).mean() < HARDLY_SURE / self.n_clusters
             advice = (
                 "Too little was learnt: try more epochs." if hardly else "Try another random_state."
@@ -133,7 +174,7 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
         return self
 
     def _check(self) -> None:
-        """Raise OptionError for an option out of its limits, before any image is read."""
+        """Raise OptionError for an option outside its range, before any image is read."""
         for name, limit in self.limits.items():
             limit.check(name, getattr(self, name))
         weights = self.get_params(deep=False).get("weights")
@@ -149,20 +190,20 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
             raise OptionError(f"weights must be a file. Got '{file}', which is none.")
 
     def _weights_file(self) -> Path | None:
-        """The file of weights to begin with, if there is one and it is to be used."""
+        """The file of weights to begin with; None if there is none or it is not used."""
         options = self.get_params(deep=False)
         used = options.get("pretrained") and options.get("weights") is not None
         return Path(options["weights"]) if used else None
 
     def _weights_digest(self) -> str | None:
-        """Which weights it begins with; None for random ones."""
+        """Identifies the weights that training begins with; None for random ones."""
         if not self.get_params(deep=False).get("pretrained"):
             return None
         file = self._weights_file()
         return NETWORKS[RESIDUAL].model if file is None else digest_of(file)[0]
 
     def fingerprint(self, images: ImageSet) -> str:
-        """Over all that decides the result: the method, its options, weights and contents."""
+        """SHA-256 over all that decides the result: method, options, weights and images."""
         options: dict[str, Any] = self.get_params(deep=False)
         view = options["view"] or View()
         described = {
@@ -178,3 +219,43 @@ class DeepClusterer(ClusterMixin, BaseEstimator):
             "images": sorted(set(images.digests)),
         }
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+
+def load_photos(
+    images: ImageSet, side: int, view: View, progress: Progress | None = None
+) -> tuple[torch.Tensor, Ints, ImageSet]:
+    """All images of a set as one tensor, each distinct content once, in the order of content.
+
+    Returns the photos (n_distinct, 3, side, side) as bytes, the row of its photo for each usable
+    image, and the usable images. The order makes training independent of names and copies.
+    """
+    if view.tiles != (1, 1):
+        raise OptionError(f"A photo is trained on whole: view.tiles must be 1x1. Got {view.tiles}.")
+    distinct = images.take(distinct_rows(images))
+    photos: list[NDArray[np.uint8]] = []
+    bad: list[SetAside] = []
+
+    def read(source: Source) -> NDArray[np.uint8] | str:
+        try:
+            frame = decode(source, view, (side, side)).frames[0]
+        except (UnreadableImage, OptionError, OSError) as error:
+            return str(error)
+        photo: NDArray[np.uint8] = np.rint(frame * 255).astype(np.uint8)
+        return photo
+
+    for row, found in enumerate(in_threads(read, distinct.sources)):
+        if isinstance(found, str):
+            bad.append(SetAside(distinct.names[row], found))
+        else:
+            photos.append(found)
+        if progress:
+            progress("reading", row + 1, len(distinct))
+    if len(photos) < 2:
+        why = f" The first, '{bad[0].name}': {bad[0].reason}." if bad else ""
+        raise InputError(
+            f"There must be at least 2 images of different content to train on. Got {len(photos)} "
+            f"of {len(images) + len(images.set_aside)}.{why}"
+        )
+    kept = distinct.without(bad)
+    usable = used_images(images, kept)
+    return torch.from_numpy(np.stack(photos)), content_rows(usable, kept), usable

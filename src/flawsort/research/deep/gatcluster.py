@@ -1,5 +1,5 @@
 """GATCluster (Niu et al., Self-Supervised Gaussian-Attention Network for Image Clustering, ECCV
-2020): a network of its own that learns four tasks whose targets it makes itself."""
+2020): a network that learns four tasks, with targets from its own assignments."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import nn
 
+from flawsort.core.devices import gpu_of
 from flawsort.core.records import Ints, Progress
 from flawsort.images.view import View
 from flawsort.research.deep.augment import (
@@ -25,8 +26,7 @@ from flawsort.research.deep.augment import (
     random_affine,
     random_flip,
 )
-from flawsort.research.deep.estimator import DeepClusterer
-from flawsort.research.deep.limits import COMMON, Limit, rate
+from flawsort.research.deep.estimator import COMMON, RATE, DeepClusterer, Limit
 from flawsort.research.deep.losses import (
     attention_loss,
     balanced_targets,
@@ -36,27 +36,27 @@ from flawsort.research.deep.losses import (
     sharpened_targets,
 )
 from flawsort.research.deep.networks import AttentionNetwork
-from flawsort.research.deep.training import Course, batches, look, mixed_precision
+from flawsort.research.deep.training import Course, batches, infer, mixed_precision
 
 # Weights of the four tasks.
 SEPARABILITY, INVARIANCE, ENTROPY, ATTENTION = 1.0, 5.0, 3.0, 5.0
-# A cluster of k-means with less than this share of the mean size: nothing is known of pairs yet.
+# If k-means finds a cluster of less than this share of the mean size, no pair counts as alike.
 LEAST_SHARE = 0.1
 
 
 class GATCluster(DeepClusterer):
-    """Group images with a Gaussian-attention network, trained from nothing.
+    """Group images with a Gaussian-attention network.
 
-    n_clusters: k. n_epochs: in each the targets are made once, and every image, changed once, is
-    learnt from n_repeats times, batch_size at a time. learning_rate: Adam's.
-    The others are as in `IIC`. There are no weights to begin with.
+    n_clusters: k. n_epochs: an epoch computes the targets and augments every image once, then
+    trains on all images n_repeats times, batch_size at a time. learning_rate: Adam's.
+    Other options are as in `IIC`. Training always begins at random.
     """
 
     name: ClassVar[str] = "GATCluster"
     limits: ClassVar[dict[str, Limit]] = {
         **COMMON,
         "n_repeats": Limit(1),
-        "learning_rate": rate(),
+        "learning_rate": RATE,
     }
 
     def __init__(
@@ -103,7 +103,7 @@ class _FourTasks:
         self._photos = photos
         self._network = network.to(photos.device, memory_format=torch.channels_last)
         self.modules: dict[str, nn.Module] = {"network": network}
-        fused = photos.device.type == "cuda"
+        fused = gpu_of(photos.device.type) is not None
         self.optimizer = torch.optim.Adam(
             network.parameters(), lr=options.learning_rate, fused=fused
         )
@@ -135,14 +135,14 @@ class _FourTasks:
         return float(total) / (self._options.n_repeats * len(self._photos))
 
     def assign(self) -> torch.Tensor:
-        def ask(photos: torch.Tensor) -> torch.Tensor:
+        def predict(photos: torch.Tensor) -> torch.Tensor:
             whole: torch.Tensor = self._network(as_pixels(as_floats(photos)))[0]
             return whole
 
-        return look(ask, self._photos, self._network)
+        return infer(predict, self._photos, self._network)
 
     def _changed(self, rng: np.random.Generator) -> torch.Tensor:
-        """Every image in one changed version, as the network sees it."""
+        """One augmented version of every image, as input of the network."""
         n = len(self._photos)
         moved = random_affine(n, rng, degrees=10, shift=0.1, scale=(0.8, 1.2), shear=10)
         moved = moved @ random_flip(n, rng)
@@ -161,15 +161,15 @@ def _grouped(targets: torch.Tensor, k: int, seed: int) -> Ints:
     """(n,): the cluster of each image by k-means."""
     points = targets.double().cpu().numpy()
     with warnings.catch_warnings():
-        # Fewer than k of them after a collapse: `pairs_alike` takes care of it.
+        # After a collapse there are fewer than k distinct points: `pairs_alike` handles that.
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
         labels: Ints = KMeans(k, n_init=20, random_state=seed).fit_predict(points)
     return labels
 
 
 def pairs_alike(labels: Ints, k: int) -> torch.Tensor:
-    """(n, n): 1 where two images have one label. While a cluster is missing or tiny an image is
-    only like itself."""
+    """(n, n): 1 where two images have the same label. While a cluster is missing or tiny, only the
+    diagonal is 1."""
     sizes = np.bincount(labels, minlength=k)
     if sizes.min() < LEAST_SHARE * len(labels) / k:
         return torch.eye(len(labels))

@@ -1,5 +1,5 @@
-"""IIC (Ji et al., Invariant Information Clustering, ICCV 2019): assignments of an image and of a
-changed version of it should tell as much of each other as they can."""
+"""IIC (Ji et al., Invariant Information Clustering, ICCV 2019): maximises the mutual information
+between the assignments of an image and of an augmented version of it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ from flawsort.research.deep.augment import (
     random_flip,
     sobel,
 )
-from flawsort.research.deep.estimator import DeepClusterer
-from flawsort.research.deep.limits import COMMON, Limit, rate
+from flawsort.research.deep.estimator import COMMON, RATE, DeepClusterer, Limit
 from flawsort.research.deep.losses import information_loss
 from flawsort.research.deep.networks import HeadedResidual, Residual
-from flawsort.research.deep.training import Course, batch_count, batches, look, mixed_precision
+from flawsort.research.deep.training import Course, batch_count, batches, infer, mixed_precision
 
-# Of training where nobody says how long: steps of either set of heads, and epochs.
+# The default length of training: at least this many steps of each set of heads, and epochs.
 LEAST_STEPS, LEAST_EPOCHS = 200, 50
 # The two sets of heads, in the order in which an epoch trains them.
 OVER, FINAL = "over", "final"
@@ -39,17 +38,17 @@ OVER, FINAL = "over", "final"
 class IIC(DeepClusterer):
     """Group images by invariant information clustering.
 
-    n_clusters: k. batch_size: images at a time, each in n_repeats changed versions. n_epochs: each
-        shows every image to the over-clustering heads, then to the final ones; None for 200
-        steps of either, and 50 epochs at least.
-    n_heads: of either kind; that with the least loss is asked. over_clusters: how many times k the
-        over-clustering heads have. learning_rate: Adam's.
-    crop_size, side: a photo of side x side is cropped to crop_size.
-    pretrained: begin with ImageNet weights, from the file `weights` or by download, and look at
-        colours; else begin at random and look at Sobel edges, as the authors do.
-    device: "cpu", "cuda" or "cuda:N"; None for a GPU if there is one, where most is computed in
-        bfloat16. view: what of each file is looked at. random_state: every random choice follows.
-    checkpoint: a file to go on from, rewritten every minute. progress: as AnomalyClusterer's.
+    n_clusters: k. batch_size: images in a batch, each in n_repeats augmented versions. n_epochs: an
+        epoch trains the over-clustering heads on all images, then the final ones; None for at
+        least 200 steps of each and at least 50 epochs.
+    n_heads: of each set; the one with the least loss predicts. over_clusters: the over-clustering
+        heads have this many times k clusters. learning_rate: Adam's.
+    crop_size, side: photos of side x side pixels are cropped to crop_size.
+    pretrained: begin with ImageNet weights, from the file `weights` or by download, on colours;
+        otherwise begin at random, on Sobel edges, as the authors do.
+    device: "cpu", "cuda" or "cuda:N"; None for a GPU if there is one, in bfloat16 where possible.
+    view: the part of each file that is used. random_state: the seed of every random choice.
+    checkpoint: a file to resume from, rewritten every minute. progress: as AnomalyClusterer's.
     """
 
     name: ClassVar[str] = "IIC"
@@ -59,7 +58,7 @@ class IIC(DeepClusterer):
         "n_repeats": Limit(1),
         "n_heads": Limit(1),
         "over_clusters": Limit(1),
-        "learning_rate": rate(),
+        "learning_rate": RATE,
         "crop_size": Limit(32),
         "side": Limit(32),
     }
@@ -124,7 +123,7 @@ class IIC(DeepClusterer):
 
 
 class _Pairs:
-    """The only stage: images and their changed versions."""
+    """The only stage: images and their augmented versions."""
 
     name = "pairs"
 
@@ -143,11 +142,11 @@ class _Pairs:
         return losses[-1]
 
     def assign(self) -> torch.Tensor:
-        def ask(photos: torch.Tensor) -> torch.Tensor:
-            logits = self._network.ask(self._seen(as_floats(photos)), FINAL)
+        def predict(photos: torch.Tensor) -> torch.Tensor:
+            logits = self._network.predict(self._seen(as_floats(photos)), FINAL)
             return F.softmax(logits.float(), dim=1)
 
-        return look(ask, self._photos, self._network)
+        return infer(predict, self._photos, self._network)
 
     def _train(self, head: str, rng: np.random.Generator) -> float:
         """The mean loss of those heads over all images."""

@@ -1,7 +1,7 @@
-"""The losses of IIC, SCAN and GATCluster, each a small function of assignments.
+"""The losses of IIC, SCAN and GATCluster, as functions of assignments.
 
-Assignments are probabilities (n, k) unless said: row i is how image i is spread over k clusters.
-They are to be in single precision, whatever a network computed in.
+Assignments are probabilities (n, k) unless noted: row i is the distribution of image i over k
+clusters. They must be in single precision, whatever the network computes in.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-# A probability whose logarithm is taken is at least this.
+# Probabilities are raised to this before a logarithm is taken.
 TINY = 1e-8
 
 
 def entropy(shares: torch.Tensor) -> torch.Tensor:
-    """Of a distribution (k,), in nats: 0 where everything is in one cluster, log k at most."""
+    """The entropy of a distribution (k,), in nats: from 0 (all in one cluster) to log k."""
     return -(shares * shares.clamp_min(TINY).log()).sum()
 
 
@@ -42,7 +42,7 @@ def information_loss(
 def neighbour_loss(
     anchors: torch.Tensor, neighbours: torch.Tensor, entropy_weight: float
 ) -> torch.Tensor:
-    """Images and their neighbours alike and certain, clusters of equal size.
+    """Low where images agree with their neighbours with certainty, and clusters are equal in size.
 
     (Van Gansbeke et al. 2020, Eq. 2.) Row i of the neighbours is a neighbour of anchor i.
     """
@@ -57,7 +57,7 @@ def confident_loss(
     assigned to, for those assigned with more than `threshold` (their Section 2.3).
 
     logits: (n, k), of the changed images, before the softmax. assignments: of the unchanged ones.
-    Clusters count the same, however many are confident in each. None where nobody is.
+    Every cluster has the same weight, however many images it has. None if no image is confident.
     """
     certainty, cluster = assignments.max(1)
     chosen = certainty > threshold
@@ -72,13 +72,13 @@ def confident_loss(
 
 
 def balanced_targets(assignments: torch.Tensor) -> torch.Tensor:
-    """Each cluster divided by its size, rows made to sum to 1: targets of the invariance task."""
+    """Each column divided by its sum, then each row: the targets of the invariance task."""
     return _rows_to_one(assignments / assignments.sum(0).clamp_min(TINY))
 
 
 def sharpened_targets(assignments: torch.Tensor) -> torch.Tensor:
-    """Squares divided by each cluster's size, rows made to sum to 1: targets of the attention
-    task."""
+    """Squares divided by the sum of their column, then each row by its sum: the targets of the
+    attention task."""
     return _rows_to_one(assignments**2 / assignments.sum(0).clamp_min(TINY))
 
 
@@ -92,10 +92,10 @@ def invariance_loss(changed: torch.Tensor, targets: torch.Tensor) -> torch.Tenso
 
 
 def separability_loss(assignments: torch.Tensor, alike: torch.Tensor) -> torch.Tensor:
-    """Pairs of images of a cluster alike, others not: the cross entropy of their cosines.
+    """The cross entropy of the cosines of pairs of images, against whether they share a cluster.
 
-    alike: (n, n), 1 where two images are in one cluster, else 0. A pair counts once, an image with
-    itself too.
+    alike: (n, n), 1 where two images are in one cluster, else 0. Each pair counts once, and each
+    image with itself.
     """
     directions = F.normalize(assignments, dim=1)
     cosines = (directions @ directions.T).clamp(0, 1)
@@ -104,5 +104,5 @@ def separability_loss(assignments: torch.Tensor, alike: torch.Tensor) -> torch.T
 
 
 def attention_loss(attended: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """What the attended part of an image says alone, against the sharpened targets."""
+    """The cross entropy of assignments by the attended part alone, against sharpened targets."""
     return F.binary_cross_entropy(attended.clamp(0, 1), targets)

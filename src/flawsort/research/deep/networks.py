@@ -1,4 +1,4 @@
-"""The networks that are trained: ResNet-50 with heads for IIC and SCAN, GATCluster's own."""
+"""The networks that are trained: ResNet-50 with heads (IIC and SCAN), and GATCluster's own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from flawsort.backbones.weight_files import fit_weights, read_metadata, read_wei
 from flawsort.core.errors import BackboneError, first_line
 
 RESIDUAL = "resnet50"
-# In the metadata of a .safetensors file: the stride of a stage is in its first 1 x 1 convolution,
-# as in the network's first publication, and not in its 3 x 3 one, as in today's.
+# Metadata of a .safetensors file whose network has the stride of a stage in the first 1 x 1
+# convolution, as first published, and not in the 3 x 3 one, as today.
 ORIGINAL_FORM = ("form", "original")
 
 
@@ -30,9 +30,9 @@ class Residual(nn.Module):
         pretrained: bool = False,
         channels: int = 3,
     ) -> None:
-        """weights: a file with timm's names of the keys; one without the last stages makes a
-        network without them. pretrained: without a file, timm's own weights. channels: of the
-        input, 3 for weights."""
+        """weights: a file with timm's key names; stages that it lacks at the end are left out.
+        pretrained: without a file, download timm's weights. channels: of the input; 3 if there
+        are weights."""
         super().__init__()
         self.trunk = _trunk(weights, pretrained, channels)
         self.width = int(self.trunk.feature_info[-1 - _absent(self.trunk)]["num_chs"])
@@ -50,9 +50,11 @@ class Residual(nn.Module):
         return centred
 
     def centre(self, features: torch.Tensor) -> None:
-        """From now on take the mean of these features, as they come out now, away from all, and
-        scale them to a mean length of 1. In training it is the mean and the length of the batch:
-        changed photos lie elsewhere, and farther from each other, than whole ones."""
+        """Subtract the mean of these features from now on, and scale to a mean length of 1.
+
+        In training mode the mean and the length of the batch are used instead: features of
+        augmented photos have another mean and lie farther apart than those of whole photos.
+        """
         middle, length = _middle_and_length(features)
         self.middle += middle * self.length
         self.length *= length
@@ -104,12 +106,12 @@ def _move_strides(trunk: Any) -> None:
 
 @torch.no_grad()
 def settle_norms(network: nn.Module, batches: Iterable[torch.Tensor]) -> None:
-    """Give every batch norm the mean statistics that it sees in these batches of pixels."""
+    """Set the statistics of every batch norm to their mean over these batches of pixels."""
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
-        norm.momentum = None  # of all batches alike
+        norm.momentum = None  # the mean over all batches
     network.train()
     for pixels in batches:
         network(pixels)
@@ -119,7 +121,7 @@ def settle_norms(network: nn.Module, batches: Iterable[torch.Tensor]) -> None:
 
 
 def train_but_norms(network: nn.Module) -> None:
-    """As `network.train()`, but batch norms keep to the statistics that they have."""
+    """As `network.train()`, but batch norms keep and use the statistics that they have."""
     network.train()
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -135,7 +137,7 @@ class Heads(nn.Module):
         self.shape = (n_heads, k)
         nn.init.normal_(self.linear.weight, std=0.01)
         nn.init.zeros_(self.linear.bias)
-        # What each head lost when they were last judged: the least is the one that is asked.
+        # The loss of each head when it was last measured; the head with the least one predicts.
         self.register_buffer("losses", torch.zeros(n_heads))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
@@ -144,7 +146,7 @@ class Heads(nn.Module):
 
     @property
     def best(self) -> int:
-        """The head that lost least."""
+        """The head with the least loss."""
         return int(self.losses.argmin())
 
 
@@ -152,7 +154,7 @@ class HeadedResidual(nn.Module):
     """ResNet-50 and named sets of heads on top of it."""
 
     def __init__(self, trunk: Residual, heads: dict[str, tuple[int, int]]) -> None:
-        """heads: name -> how many there are, and into how many clusters each sorts."""
+        """heads: name -> the number of heads, and the number of clusters of each."""
         super().__init__()
         self.trunk = trunk
         self.heads = nn.ModuleDict(
@@ -164,14 +166,14 @@ class HeadedResidual(nn.Module):
         logits: torch.Tensor = self.heads[head](self.trunk(pixels))
         return logits
 
-    def ask(self, pixels: torch.Tensor, head: str) -> torch.Tensor:
+    def predict(self, pixels: torch.Tensor, head: str) -> torch.Tensor:
         """(n, k): logits of the best of those heads."""
         return self(pixels, head)[self.heads[head].best]
 
 
 class GaussianAttention(nn.Module):
-    """Where to look: a soft disc (n, 1, rows, columns) of which a linear layer says the middle and
-    the width."""
+    """Where to look: a soft disc (n, 1, rows, columns) whose middle and width a linear layer
+    predicts."""
 
     def __init__(self, channels: int, grid: int, spread: float) -> None:
         super().__init__()
@@ -190,10 +192,10 @@ class GaussianAttention(nn.Module):
 
 
 class AttentionNetwork(nn.Module):
-    """GATCluster's network: eleven 3 x 3 convolutions without padding, and two classifiers, one of
-    the whole image and one of what a Gaussian attends to."""
+    """GATCluster's network: eleven 3 x 3 convolutions without padding, and two classifiers, one for
+    the whole image and one for the part under a Gaussian."""
 
-    # Channels of each stage of three convolutions; stages are halved in between.
+    # Channels of the convolutions of each stage; the size is halved between stages.
     STAGES = ((64, 64, 64), (128, 128, 128), (256, 256, 256), (256, 256))
     SIDE = 128
     GRID = 6
@@ -231,7 +233,7 @@ def _convolution(before: int, channels: int, kernel: int) -> list[nn.Module]:
 
 
 def _classifier(k: int) -> nn.Module:
-    """Begins as the identity: there are as many features as clusters, one for each."""
+    """Begins as the identity: there is one feature for each cluster."""
     first, second = nn.Linear(k, k), nn.Linear(k, k)
     for linear in (first, second):
         nn.init.eye_(linear.weight)

@@ -1,7 +1,7 @@
 """SCAN (Van Gansbeke et al., Learning to Classify Images without Labels, ECCV 2020): an image and
 its neighbours in feature space belong together; then the network learns from its own confident
-answers. Its first step, self-supervised learning, is replaced by ImageNet weights, as the paper
-that we compare with does."""
+predictions. ImageNet weights replace its first step, self-supervised learning, as in the paper
+that we compare with."""
 
 from __future__ import annotations
 
@@ -31,31 +31,30 @@ from flawsort.research.deep.augment import (
     strong,
     whole,
 )
-from flawsort.research.deep.estimator import DeepClusterer
-from flawsort.research.deep.limits import COMMON, Limit, rate
+from flawsort.research.deep.estimator import COMMON, RATE, DeepClusterer, Limit
 from flawsort.research.deep.losses import confident_loss, neighbour_loss
 from flawsort.research.deep.networks import HeadedResidual, Residual, settle_norms, train_but_norms
-from flawsort.research.deep.training import Course, batch_count, batches, look, mixed_precision
+from flawsort.research.deep.training import Course, batch_count, batches, infer, mixed_precision
 
 HEADS = "clusters"
-# The batch of the authors, for which their learning rates are.
+# The batch size that the authors' learning rates are for.
 AUTHORS_BATCH = 512
-# Photos at a time by which the norms of random weights are given their statistics.
-SETTLED_BY = 64
+# The batch size for measuring the statistics of batch norms of a random network.
+STATISTICS_BATCH = 64
 
 
 class SCAN(DeepClusterer):
     """Group images by semantic clustering of neighbours, then self-labelling.
 
-    n_clusters: k. n_epochs, label_epochs: of the two steps. batch_size: images at a time.
-    n_heads: linear classifiers of the first step; that with the least loss in any epoch goes on.
-    n_neighbours: nearest images that an image may be paired with; None for a quarter of the mean
-        cluster, 50 at most. entropy_weight: of the term that keeps clusters of equal size.
-    threshold: what counts as a confident answer. learning_rate: of SGD in the first step, for a
-        batch of 512, scaled to the batch. label_rate: of AdamW in the second.
-    image_size: what the network sees; photos are cropped from a side 8/7 as long.
+    n_clusters: k. n_epochs, label_epochs: of the two steps. batch_size: images in a batch.
+    n_heads: linear classifiers of the first step; the one with the least loss in any epoch is kept.
+    n_neighbours: the nearest images that an image may be paired with; None for a quarter of the
+        mean cluster size, 50 at most. entropy_weight: of the term for clusters of equal size.
+    threshold: the probability above which a prediction is confident. learning_rate: of SGD in the
+        first step, for a batch of 512, scaled to the batch. label_rate: of AdamW in the second.
+    image_size: of the network's input; photos are cropped from a side 8/7 as long.
     pretrained: begin with ImageNet weights, from the file `weights` or by download; else at random.
-    The others are as in `IIC`.
+    Other options are as in `IIC`.
     """
 
     name: ClassVar[str] = "SCAN"
@@ -66,8 +65,8 @@ class SCAN(DeepClusterer):
         "n_neighbours": Limit(1, optional=True),
         "entropy_weight": Limit(0, 1e3, whole=False),
         "threshold": Limit(0, 1, whole=False),
-        "learning_rate": rate(),
-        "label_rate": rate(),
+        "learning_rate": RATE,
+        "label_rate": RATE,
         "image_size": Limit(32),
     }
 
@@ -121,10 +120,10 @@ class SCAN(DeepClusterer):
         network.to(photos.device, memory_format=torch.channels_last)
         size = self.image_size
         if not self.pretrained:
-            parts = photos.tensor_split(batch_count(len(photos), SETTLED_BY))
+            parts = photos.tensor_split(batch_count(len(photos), STATISTICS_BATCH))
             settle_norms(trunk, (as_pixels(whole(as_floats(part), size)) for part in parts))
-        # Images of one product share most of their features; and the authors' rate is for the
-        # features of their own first step, not for those of any length.
+        # Images of one product share most of their features, and the authors' learning rate is for
+        # the features of their own first step, whose length differs.
         trunk.centre(_features(trunk, photos, size))
         return [
             lambda: _Neighbours(self, network, photos),
@@ -133,8 +132,8 @@ class SCAN(DeepClusterer):
 
 
 class _Neighbours:
-    """The first stage: only heads learn, from features that stay as they are. The network has those
-    of the epoch in which whole photos agreed best with their neighbours."""
+    """The first stage: only heads are trained, on fixed features. The network keeps the heads of
+    the epoch in which whole photos agreed best with their neighbours."""
 
     name = "neighbours"
 
@@ -175,8 +174,8 @@ class _Neighbours:
     def _pairs(
         self, rows: NDArray[np.int64], rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(n_heads, n, k) twice: what the heads say of these images and of a neighbour of each,
-        both changed."""
+        """(n_heads, n, k) twice: the probabilities of these images and of a neighbour of each, both
+        augmented."""
         picks = rng.integers(self._of_each.shape[1], size=len(rows))
         both = np.concatenate([rows, self._of_each[rows, picks]])
         place = self._photos.device
@@ -184,20 +183,20 @@ class _Neighbours:
         train_but_norms(self._trunk)
         with torch.inference_mode(), mixed_precision(place):
             features = self._trunk(as_pixels(_changed(photos, self._options.image_size, rng)))
-        said = F.softmax(self._learning(features.float().clone()), dim=2)
-        anchors, neighbours = said.split(len(rows), dim=1)
+        probabilities = F.softmax(self._learning(features.float().clone()), dim=2)
+        anchors, neighbours = probabilities.split(len(rows), dim=1)
         return anchors, neighbours
 
     @torch.no_grad()
     def _keep_if_better(self) -> None:
-        """Whole photos with all their neighbours, entropy and agreement weighted alike: by this
-        loss the authors choose the epoch and the head."""
-        said = F.softmax(self._learning(self._features), dim=2)
+        """The authors choose the epoch and the head by the loss of whole photos with all their
+        neighbours, with entropy and agreement weighted the same."""
+        probabilities = F.softmax(self._learning(self._features), dim=2)
         count = self._neighbours.shape[1]
         losses = torch.stack(
             [
                 neighbour_loss(one.repeat_interleave(count, 0), one[self._neighbours.flatten()], 1)
-                for one in said
+                for one in probabilities
             ]
         )
         if losses.min() < self._best.losses.min():
@@ -206,8 +205,8 @@ class _Neighbours:
 
 
 class _SelfLabels:
-    """The second stage: all of the network learns its own confident answers for strongly changed
-    images."""
+    """The second stage: the whole network learns its own confident predictions on strongly
+    augmented images."""
 
     name = "self-labelling"
 
@@ -217,8 +216,8 @@ class _SelfLabels:
         self._photos = photos
         self._network = network
         self.modules: dict[str, nn.Module] = {"network": network}
-        # Decay apart from the gradient: once the answers fit, a gradient that is decay alone would
-        # be made as large as any other, and take the network apart.
+        # AdamW, not Adam: once the predictions fit, Adam would scale a gradient of weight decay
+        # alone up to a full step, which destroys the network.
         rate = options.label_rate
         self.optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=1e-4)
 
@@ -227,17 +226,16 @@ class _SelfLabels:
         total, count = torch.zeros((), device=place), 0
         for rows in batches(len(self._photos), self._options.batch_size, rng):
             photos = as_floats(self._photos[torch.from_numpy(rows).to(place)])
-            answers = look(self._ask, photos, self._network)
+            predictions = infer(self._predict, photos, self._network)
             changed = cut_out(normalise(strong(photos, size, rng)), rng, 75 / 224)
-            # Norms keep the statistics under which the heads were trained. And what moves all
-            # images alike is taken away (`Residual.centre`): one step would else move them all into
-            # one cluster, since what tells images of one product apart is small beside what they
-            # share.
+            # Batch norms keep the statistics that the heads were trained with. `Residual.centre`
+            # removes what moves all images alike: otherwise one step would move them all into one
+            # cluster, since images of one product differ little compared with what they share.
             train_but_norms(self._network)
             with mixed_precision(place):
                 pixels = changed.contiguous(memory_format=torch.channels_last)
-                logits = self._network.ask(pixels, HEADS)
-            loss = confident_loss(logits.float(), answers.clone(), self._options.threshold)
+                logits = self._network.predict(pixels, HEADS)
+            loss = confident_loss(logits.float(), predictions.clone(), self._options.threshold)
             if loss is None:
                 continue
             self.optimizer.zero_grad(set_to_none=True)
@@ -250,22 +248,23 @@ class _SelfLabels:
         return float(total) / count if count else None
 
     def assign(self) -> torch.Tensor:
-        return look(lambda part: self._ask(as_floats(part)), self._photos, self._network)
+        return infer(lambda part: self._predict(as_floats(part)), self._photos, self._network)
 
-    def _ask(self, photos: torch.Tensor) -> torch.Tensor:
-        logits = self._network.ask(as_pixels(whole(photos, self._options.image_size)), HEADS)
+    def _predict(self, photos: torch.Tensor) -> torch.Tensor:
+        logits = self._network.predict(as_pixels(whole(photos, self._options.image_size)), HEADS)
         return F.softmax(logits.float(), dim=1)
 
 
 def _features(trunk: Residual, photos: torch.Tensor, size: int) -> torch.Tensor:
-    """(n, width): of the whole photos, unchanged."""
-    return look(lambda part: trunk(as_pixels(whole(as_floats(part), size))), photos, trunk)
+    """(n, width): the features of the whole photos, not augmented."""
+    return infer(lambda part: trunk(as_pixels(whole(as_floats(part), size))), photos, trunk)
 
 
 def neighbour_count(n: int, options: SCAN) -> int:
-    """How many neighbours an image has: those asked for, as far as there are so many images."""
-    asked = options.n_neighbours
-    wanted = min(50, n // (4 * options.n_clusters)) if asked is None else asked
+    """The number of neighbours of an image: `options.n_neighbours` or its default, below n."""
+    wanted = options.n_neighbours
+    if wanted is None:
+        wanted = min(50, n // (4 * options.n_clusters))
     return min(max(1, wanted), n - 1)
 
 
@@ -278,7 +277,7 @@ def nearest(features: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _changed(photos: torch.Tensor, size: int, rng: np.random.Generator) -> torch.Tensor:
-    """SimCLR's changes, as the authors have them for ImageNet."""
+    """SimCLR's augmentations, with the authors' settings for ImageNet."""
     n = len(photos)
     moved = random_resized_crop(n, (0.2, 1.0), rng) @ random_flip(n, rng)
     coloured = jitter(

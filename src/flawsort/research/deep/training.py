@@ -1,4 +1,4 @@
-"""The loop that all three methods share: epochs, what is said of them, checkpoints."""
+"""The training loop of all three methods: epochs, their history, progress and checkpoints."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from flawsort.core.devices import gpu_of
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Floats, Progress
 from flawsort.research.deep import checkpoints
 from flawsort.research.metrics import effective_clusters
 
-# Images that a network looks at together when nothing is learnt.
-LOOKED_AT = 256
+# The batch size of inference.
+INFERENCE_BATCH = 256
 
 
 class Course(Protocol):
-    """A stage of training. modules: all that it changes, by name. epoch: learns from all images
-    once and returns the mean loss, None where there was nothing to learn. assign: (n, k)
-    probabilities as they are now."""
+    """A stage of training. modules: those that it trains, by name. epoch: trains on all images once
+    and returns the mean loss, None if there was nothing to learn. assign: the current
+    probabilities (n, k)."""
 
     name: str
     n_epochs: int
@@ -40,10 +41,9 @@ class Course(Protocol):
 
 @dataclass
 class History:
-    """What happened, an entry an epoch. losses: NaN where nothing was learnt. labels: (n,) each.
-    sizes: the number of clusters that the sizes amount to, exp of their entropy: 1 where all images
-    are in one. probabilities: (n, k), of the last epoch. trouble: what went wrong without stopping
-    it."""
+    """One entry an epoch. losses: NaN if there was nothing to learn. labels: (n,) each. sizes: the
+    effective number of clusters, exp of the entropy of their sizes: 1 if all images are in one.
+    probabilities: (n, k), of the last epoch. trouble: problems that did not stop the training."""
 
     losses: list[float] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
@@ -62,11 +62,11 @@ def train(
     progress: Progress | None = None,
     name: str = "training",
 ) -> History:
-    """Run the stages one after the other, from the checkpoint where there is one.
+    """Run the stages one after the other, from the checkpoint if there is one.
 
-    fingerprint: of all that decides the result. checkpoint: rewritten every so many seconds, and
-    at the end. Each epoch has its own chance, so that a training that was stopped ends as if it had
-    not been.
+    fingerprint: identifies everything that decides the result. checkpoint: rewritten every `every`
+    seconds, and at the end. Each epoch has a random generator of its own, so that an interrupted
+    training ends as if it had not been interrupted.
     """
     history = History()
     written = monotonic()
@@ -79,7 +79,7 @@ def train(
         if checkpoint is not None and found is not None and number == begin:
             try:
                 _restore(course, history, *found)
-            except torch.cuda.OutOfMemoryError:
+            except torch.OutOfMemoryError:
                 raise
             except (LookupError, RuntimeError, TypeError, ValueError) as error:
                 raise checkpoints.foreign(checkpoint) from error
@@ -96,8 +96,8 @@ def train(
             _note(history, loss, probabilities)
             last = (number + 1, epoch + 1) == (len(stages), course.n_epochs)
             if checkpoint and (last or monotonic() - written >= every):
-                said = {"fingerprint": fingerprint, "stage": number, "epoch": epoch + 1}
-                _keep(checkpoint, said, course, history)
+                reached = {"fingerprint": fingerprint, "stage": number, "epoch": epoch + 1}
+                _keep(checkpoint, reached, course, history)
                 written = monotonic()
             if progress:
                 what = "nothing to learn" if loss is None else f"loss {loss:.3f}"
@@ -107,40 +107,38 @@ def train(
 
 
 def batches(n: int, size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Every row once, in random order, in parts of about that size."""
+    """All rows in random order, split into parts of about this size."""
     return np.array_split(rng.permutation(n), batch_count(n, size))
 
 
 def batch_count(n: int, size: int) -> int:
-    """Into how many parts of about that size so many rows go."""
+    """The number of parts of about this size that n rows are split into."""
     return max(1, round(n / size))
 
 
 @contextmanager
 def mixed_precision(device: torch.device) -> Iterator[None]:
-    """bfloat16 on a GPU that has it, which needs no scaling of the loss; else single precision."""
-    able = False
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            able = torch.cuda.is_bf16_supported(including_emulation=False)
+    """bfloat16 on a GPU that supports it, without scaling of the loss; else single precision."""
+    gpu = gpu_of(device.type)
+    able = gpu is not None and gpu.has_bfloat16(device)
     with torch.autocast(device.type, torch.bfloat16, enabled=able):
         yield
 
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """Convolutions by the same algorithm each time."""
+    """Deterministic algorithms for convolutions."""
     with torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False):
         yield
 
 
-def look(
-    ask: Callable[[torch.Tensor], torch.Tensor], photos: torch.Tensor, network: nn.Module
+def infer(
+    function: Callable[[torch.Tensor], torch.Tensor], photos: torch.Tensor, network: nn.Module
 ) -> torch.Tensor:
-    """(n, ...): what `ask` says of each photo when nothing is learnt, in single precision."""
+    """(n, ...): the function of all photos in inference mode, batch by batch, as float32."""
     network.eval()
     with torch.inference_mode(), mixed_precision(photos.device):
-        return torch.cat([ask(part).float() for part in photos.split(LOOKED_AT)])
+        return torch.cat([function(part).float() for part in photos.split(INFERENCE_BATCH)])
 
 
 def _note(history: History, loss: float | None, probabilities: Floats) -> None:
@@ -152,7 +150,7 @@ def _note(history: History, loss: float | None, probabilities: Floats) -> None:
 
 
 def _kept(path: Path, fingerprint: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
-    """What the checkpoint of this training holds, if there is one."""
+    """The state and tensors of the checkpoint of this training, if there is one."""
     checkpoints.check_place(path)
     found = checkpoints.load(path)
     if found is not None and not {"fingerprint", "stage", "epoch"} <= found[0].keys():
@@ -165,7 +163,7 @@ def _kept(path: Path, fingerprint: str) -> tuple[dict[str, Any], dict[str, torch
     return found
 
 
-def _keep(path: Path, said: dict[str, Any], course: Course, history: History) -> None:
+def _keep(path: Path, reached: dict[str, Any], course: Course, history: History) -> None:
     tensors = {
         f"module.{name}.{key}": value
         for name, module in course.modules.items()
@@ -175,22 +173,22 @@ def _keep(path: Path, said: dict[str, Any], course: Course, history: History) ->
     tensors |= {f"optimizer.{key}": value for key, value in memory.items()}
     tensors["history.labels"] = torch.from_numpy(np.stack(history.labels))
     tensors["history.probabilities"] = torch.from_numpy(history.probabilities)
-    told = {**said, "losses": history.losses, "sizes": history.sizes}
+    state = {**reached, "losses": history.losses, "sizes": history.sizes}
     try:
-        checkpoints.save(path, told, tensors)
-    except OSError as error:  # a full disk, say, is no reason to lose the training
-        words = error.strerror or error
-        history.trouble = [f"The checkpoint '{path}' could not be written: {words}."]
+        checkpoints.save(path, state, tensors)
+    except OSError as error:  # a full disk must not cost the training
+        reason = error.strerror or error
+        history.trouble = [f"The checkpoint '{path}' could not be written: {reason}."]
 
 
 def _restore(
-    course: Course, history: History, said: dict[str, Any], tensors: dict[str, torch.Tensor]
+    course: Course, history: History, state: dict[str, Any], tensors: dict[str, torch.Tensor]
 ) -> None:
     for name, module in course.modules.items():
         prefix = f"module.{name}."
         module.load_state_dict(_under(prefix, tensors))
     checkpoints.restore_optimizer(course.optimizer, _under("optimizer.", tensors))
-    history.losses, history.sizes = list(said["losses"]), list(said["sizes"])
+    history.losses, history.sizes = list(state["losses"]), list(state["sizes"])
     history.labels = list(tensors["history.labels"].numpy())
     history.probabilities = tensors["history.probabilities"].numpy()
 

@@ -1,4 +1,4 @@
-"""The tables and figures of numbers of the paper by name: their rows, and what they need."""
+"""The tables of the paper and its figures of numbers, by name: their rows and requirements."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Options:
 class Table:
     """A table, or a figure of numbers.
 
-    rows: from the options to the label of each row and its job. metrics: what is shown of a job.
-    paper_table: where the published numbers are, if not under the same name. by_category: the
-    paper also has these rows for each category. per_set: every set has its own column.
-    deep: it has rows of deep clustering. last_layer: made for the last hidden layer of a network.
-    extractors: one part a network.
+    source: where the paper has it. needs: what a set must have. rows: from the options to the label
+    and the job of each row. metrics: the columns. paper_table: where the published numbers are, if
+    not under the same name. by_category: the paper also has these rows for each category. per_set:
+    every set has its own column. deep: it has rows of deep clustering. last_layer: it is about the
+    last hidden layer of a network. extractors: it has one part for each network.
     """
 
     name: str
@@ -70,7 +70,7 @@ def _four(options: Options, **changes: Any) -> list[tuple[str, Job]]:
 
 
 def _job(row: str, options: Options, **changes: Any) -> Job:
-    # The best temperature is looked for where groups at the true k are all that is measured.
+    # The best temperature is searched for only where groups at the true k are measured.
     free = not {"method", "top", "measure", "share"} & set(changes)
     best = options.best and row in SCORED and free
     return replace(Job(row=row, method=options.method, best=best), **changes)

@@ -1,7 +1,7 @@
 """The clusterers that the paper compares with Ward's, on embeddings or on given distances.
 
-All get the number of groups. A clusterer may find fewer, where images are alike; groups are
-always numbered by size, the largest 0.
+All are given the number of groups. A clusterer may find fewer if images are alike. Groups are
+numbered by size, the largest 0.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NEED_VECTORS = ("kmeans", "gmm")
 CLUSTERERS = (*NEED_VECTORS, "kmedoids", "spectral", *LINKAGES)
 
 # Added to the variances of a Gaussian, in units of the mean variance of the data along the axes
-# they span. For unit-length patches this is about scikit-learn's default, which is absolute.
+# that it spans. For unit-length patches this is close to scikit-learn's absolute default.
 GMM_FLOOR = 1e-3
 # Weaker affinities are raised to this, so that no image is cut off from all others.
 LEAST_AFFINITY = 1e-12
-# Alternations of k-medoids; it ends by itself long before.
+# The most rounds of k-medoids; it converges long before.
 MEDOID_ROUNDS = 300
 # How far distances may be from symmetric, and their diagonal from 0, in units of the largest.
-# The distance of a vector to itself, taken from a product in single precision, is 3e-4.
+# In single precision the distance of a vector to itself, from its dot product, is up to 3e-4.
 SYMMETRY = 1e-5
 DIAGONAL = 1e-2
 
@@ -62,8 +62,7 @@ def cluster_distances(
     """(n,) labels. distances: (n, n), symmetric. clusterer: one of CLUSTERERS without vectors.
 
     kmedoids: Park and Jun (2009). spectral: on the affinities exp(-d^2 / (2 sigma^2)) with the
-    median distance as sigma; the paper does not say which it took. Linkages as in
-    `linkage_from_distances`.
+    median distance as sigma; the paper gives no value. Linkages: see `linkage_from_distances`.
     """
     square = _square(distances)
     _check(clusterer, n_clusters, len(square))
@@ -127,18 +126,18 @@ def _kmeans(vectors: NDArray[np.float64], n_clusters: int, random_state: int) ->
 def _gmm(vectors: NDArray[np.float64], n_clusters: int, random_state: int) -> NDArray[np.int64]:
     """Gaussians with full covariance, from a k-means start; the likeliest one of each image.
 
-    n images span at most n - 1 axes, and along all others every Gaussian is as wide as its floor.
-    So they are fitted along those axes only, which changes no membership and takes n rather than
-    dim to the third power of work.
+    n images span at most n - 1 axes; along all others every Gaussian has the floor as its variance.
+    So the Gaussians are fitted along the spanned axes only: the labels are the same, and the work
+    grows with n^3 instead of dim^3.
     """
     from sklearn.mixture import GaussianMixture
 
     centred = vectors - vectors.mean(axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
-    spanned = sizes > 1e-10 * np.linalg.norm(vectors)  # what is less is rounding
+    spanned = sizes > 1e-10 * np.linalg.norm(vectors)  # smaller ones are rounding errors
     if not spanned.any():
         return np.zeros(len(vectors), np.int64)  # all images are alike
-    # In units of the data, so that the numbers inside do not depend on it.
+    # Scaled to the largest axis, so that results do not depend on the unit of the data.
     axes = left[:, spanned] * (sizes[spanned] / sizes[0])
     model = GaussianMixture(
         n_clusters, reg_covar=GMM_FLOOR * float(axes.var(axis=0).mean()), random_state=random_state
@@ -151,7 +150,7 @@ def _spectral(square: NDArray[np.float64], n_clusters: int, random_state: int) -
     from sklearn.cluster import SpectralClustering
 
     pairs = square[np.triu_indices(len(square), 1)]
-    # Where more than half are 0, duplicates, the others tell what is far.
+    # With many duplicates the median is 0: take that of the other distances.
     sigma = float(np.median(pairs))
     if not sigma:
         sigma = float(np.median(pairs[pairs > 0])) if pairs.any() else 1.0
@@ -162,10 +161,10 @@ def _spectral(square: NDArray[np.float64], n_clusters: int, random_state: int) -
 
 
 def _kmedoids(square: NDArray[np.float64], n_clusters: int) -> NDArray[np.int64]:
-    """Park and Jun (2009): start from the most central images, then alternate; no chance in it.
+    """Park and Jun (2009): start from the most central images, then alternate. Deterministic.
 
-    An image is the more central, the smaller its sum of distances from all images, each divided
-    by that image's own sum of distances.
+    An image is central if its distances to all images are small, each divided by the sum of
+    distances of the other image.
     """
     sums = square.sum(axis=1, keepdims=True)
     shares = np.divide(square, sums, out=np.zeros_like(square), where=sums > 0)
@@ -173,10 +172,10 @@ def _kmedoids(square: NDArray[np.float64], n_clusters: int) -> NDArray[np.int64]
     labels: NDArray[np.int64] = square[:, medoids].argmin(axis=1)
     for _ in range(MEDOID_ROUNDS):
         before = medoids.copy()
-        for group in np.unique(labels):  # one left empty by duplicates keeps its medoid
+        for group in np.unique(labels):  # a group that duplicates left empty keeps its medoid
             members = np.flatnonzero(labels == group)
-            # Its medoid first, which then stays unless another sum is smaller: between equal
-            # ones it could go round for ever.
+            # The medoid comes first, so it changes only if another sum is smaller. Otherwise it
+            # could alternate between equal ones for ever.
             candidates = np.append(medoids[group], members)
             costs = square[np.ix_(members, candidates)].sum(axis=0)
             medoids[group] = candidates[costs.argmin()]
@@ -193,10 +192,10 @@ def _trivial(n: int, n_clusters: int) -> NDArray[np.int64]:
 
 @contextmanager
 def _repeatable() -> Iterator[None]:
-    """One thread, as sums taken by several differ, and quiet.
+    """One thread, since several of them add in varying order, and no ConvergenceWarning.
 
-    What is not said: that there are fewer groups than asked for, as they may be, and that the
-    Gaussians still moved after scikit-learn's 100 rounds.
+    Fewer groups than requested are allowed here, and Gaussians that still move after
+    scikit-learn's 100 rounds are accepted.
     """
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
@@ -220,7 +219,7 @@ def _vectors(embeddings: Floats) -> NDArray[np.float64]:
             f"embeddings must have the shape (n, dim) with no empty side. Got {vectors.shape}."
         )
     if not np.isfinite(vectors).all():
-        raise OptionError("embeddings must be finite. Got some that are infinite or no numbers.")
+        raise OptionError("embeddings must be finite. Got infinite or NaN values.")
     return vectors
 
 

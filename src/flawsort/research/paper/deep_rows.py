@@ -1,6 +1,6 @@
-"""The deep clustering rows: networks trained on a set, once for each seed, and what they said kept.
+"""The deep clustering rows: networks trained on a set once for each seed, with results on disk.
 
-They look at the images themselves and at nothing else that the rows of a table share.
+They use the images alone, and no bags, scores or distances that other rows share.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.core.devices import gpu_of, torch_device
 from flawsort.core.errors import OptionError
 from flawsort.core.records import ImageSet
 from flawsort.images.find import digest_of
 from flawsort.images.inputs import content_rows, distinct_rows
-from flawsort.research.paper.shared import Products, read_arrays, unreadable
+from flawsort.research.paper.shared import PreparedSet, read_arrays, unreadable
 
 if TYPE_CHECKING:
     from flawsort.research.deep.estimator import DeepClusterer
 
 PREFIX = "deep/"
 BEST = "-best"
-# A row's name -> the method and whether it begins with ImageNet weights, in the paper's order. It
-# says so of SCAN, and nothing of IIC, whose authors begin at random; the last two are ours.
+# The name of a row -> its method, and whether training begins with ImageNet weights. In the paper
+# SCAN does; it does not mention IIC, whose authors begin at random. The last two rows are ours.
 RIVALS = {
     "iic": ("IIC", False),
     "gatcluster": ("GATCluster", False),
@@ -37,9 +38,12 @@ RIVALS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How they are trained. n_seeds: how often each. n_epochs: of each method, None for its own
-    number; SCAN labels itself for a quarter of it. weights: a file, None to have timm download
-    them. device: as `choose_device`."""
+    """How networks are trained.
+
+    n_seeds: the number of trainings of each row. n_epochs: None for the default of each method;
+    SCAN's second step has a quarter of it. weights: a file with ImageNet weights, None to download
+    them. device: see flawsort.core.devices.
+    """
 
     n_seeds: int = 3
     n_epochs: int | None = None
@@ -47,7 +51,7 @@ class Training:
     device: str | None = None
 
     def describe(self) -> dict[str, Any]:
-        """What was chosen, for the files."""
+        """The choices, for the files."""
         weights = "by download"
         if self.weights is not None:
             digest, reason = digest_of(self.weights)
@@ -62,9 +66,9 @@ class Training:
 
 @dataclass(frozen=True)
 class Epochs:
-    """What a training came to. labels: (n_epochs, n_images), the groups after each epoch. losses:
-    (n_epochs,), NaN where there was nothing to learn. gpu, bfloat16: on and in what it was trained,
-    whatever is here now."""
+    """The result of a training. labels: (n_epochs, n_images), the groups after each epoch. losses:
+    (n_epochs,), NaN if there was nothing to learn. gpu, bfloat16: how it was trained, maybe on
+    another machine."""
 
     labels: NDArray[np.int16]
     losses: NDArray[np.float64]
@@ -72,15 +76,15 @@ class Epochs:
     bfloat16: bool
 
 
-def train_rival(products: Products, rival: str, seed: int, training: Training) -> Epochs:
+def train_rival(prepared: PreparedSet, rival: str, seed: int, training: Training) -> Epochs:
     """Every epoch of a training, from its file if it was done before.
 
-    Training that was interrupted goes on from its last checkpoint.
+    An interrupted training resumes from its last checkpoint.
     """
-    method = _make(products, rival, seed, training)
-    images = products.task.data.images
-    stem = f"{products.task.name}-{rival}-{seed}-{method.fingerprint(images)[:16]}"
-    path = products.home / "trained" / f"{stem}.npz"
+    method = _make(prepared, rival, seed, training)
+    images = prepared.task.data.images
+    stem = f"{prepared.task.name}-{rival}-{seed}-{method.fingerprint(images)[:16]}"
+    path = prepared.home / "trained" / f"{stem}.npz"
     kept = _spread(read_arrays(path) or {}, images)
     if kept is not None:
         return kept
@@ -89,7 +93,7 @@ def train_rival(products: Products, rival: str, seed: int, training: Training) -
     arrays = _arrays(method)
     found = _spread(arrays, images)
     if found is None:
-        raise unreadable(products.task.name, images, method.images_)
+        raise unreadable(prepared.task.name, images, method.images_)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary.open("wb") as file:
@@ -100,28 +104,27 @@ def train_rival(products: Products, rival: str, seed: int, training: Training) -
 
 
 def _arrays(method: DeepClusterer) -> dict[str, Any]:
-    """What is kept of a training: of each distinct content once, so that files may be renamed and
-    copied."""
+    """What is stored of a training: one column for each distinct content, so that files may be
+    renamed and copied."""
     import torch
 
-    from flawsort.backbones.timm import choose_device
     from flawsort.research.deep.training import mixed_precision
 
     rows = distinct_rows(method.images_)
-    device = choose_device(method.device)
+    device = torch_device(method.device)
     with mixed_precision(device):
         bfloat16 = torch.is_autocast_enabled(device.type)
     return {
         "digests": np.array([method.images_.digests[row] for row in rows]),
         "labels": method.epoch_labels_[:, rows],
         "losses": method.losses_,
-        "gpu": np.array(device.type == "cuda"),
+        "gpu": np.array(gpu_of(device.type) is not None),
         "bfloat16": np.array(bfloat16),
     }
 
 
 def _spread(arrays: dict[str, Any], images: ImageSet) -> Epochs | None:
-    """What was kept, in the order of these images; None where it is not of them."""
+    """What was stored, in the order of these images; None if it is of other images."""
     if set(arrays) != {"digests", "labels", "losses", "gpu", "bfloat16"}:
         return None
     distinct = images.take(distinct_rows(images))
@@ -137,7 +140,7 @@ def _spread(arrays: dict[str, Any], images: ImageSet) -> Epochs | None:
 
 
 def _checkpoint(path: Path) -> Path:
-    """Where the training of these results is kept until it is done; a damaged one is let go."""
+    """The path of the checkpoint until the training is done; a damaged one is deleted."""
     from flawsort.research.deep import checkpoints
 
     place = path.with_suffix(".safetensors")
@@ -148,11 +151,11 @@ def _checkpoint(path: Path) -> Path:
     return place
 
 
-def _make(products: Products, rival: str, seed: int, training: Training) -> DeepClusterer:
+def _make(prepared: PreparedSet, rival: str, seed: int, training: Training) -> DeepClusterer:
     from flawsort.research import deep
 
     name, pretrained = RIVALS[rival]
-    k, epochs = products.task.n_classes, training.n_epochs
+    k, epochs = prepared.task.n_classes, training.n_epochs
     method: DeepClusterer
     if name == "GATCluster":
         method = deep.GATCluster(n_clusters=k)
@@ -167,7 +170,7 @@ def _make(products: Products, rival: str, seed: int, training: Training) -> Deep
     method.set_params(
         random_state=seed,
         device=training.device,
-        view=products.view,
-        progress=products.progress,
+        view=prepared.view,
+        progress=prepared.progress,
     )
     return method

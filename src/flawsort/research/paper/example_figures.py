@@ -1,4 +1,4 @@
-"""The figures of images: where the weights are, and what is in the clusters."""
+"""The figures of images: where the weights are, and which images the clusters hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flawsort.embeddings.heat import OPACITY, colour_table
 from flawsort.embeddings.method import Method
 from flawsort.research.paper.layout import FAINT, METHODS, house_style, set_name, type_name, write
 from flawsort.research.paper.methods import PAPER, represent, weights_of
-from flawsort.research.paper.shared import Products
+from flawsort.research.paper.shared import PreparedSet
 from flawsort.scores.hausdorff import hausdorff
 from flawsort.scores.nearest import nearest_in_bank
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARK = "#ffe119"
-# Red and orange look alike to some people, so the frames differ in their lines too.
+# Red and orange look alike to some people, so the frames also differ in their lines.
 OTHER_TYPE: dict[str, Any] = {"edgecolor": "#c1121f", "linestyle": "solid"}
-SEVERAL_KINDS: dict[str, Any] = {"edgecolor": "#f08c00", "linestyle": (0, (2.5, 1.5))}
-# The other images, nearest first, whose picks in the maximum Hausdorff distance are shown.
+SEVERAL_TYPES: dict[str, Any] = {"edgecolor": "#f08c00", "linestyle": (0, (2.5, 1.5))}
+# The number of nearest images for which the pick of the maximum Hausdorff distance is shown.
 NEAREST_SHOWN = 10
-# Pixels of a picture's longer side.
+# The longer side of a picture in pixels.
 LARGE, SMALL = 256, 128
 
 _READING = (
-    "Maximum Hausdorff: framed, the patch that decides the distance to the nearest other image; "
-    f"dots, to the next {NEAREST_SHOWN - 1}.\n"
-    "Each column of weights has one scale of colours for all its images: multiples of an equal "
-    "share, by the logarithm."
+    "Maximum Hausdorff: the frame marks the patch that decides the distance to the nearest image, "
+    f"dots those for the next {NEAREST_SHOWN - 1}.\n"
+    "Each column of weights has one scale of colours for all its images: the logarithm of the "
+    "weight in multiples of an equal share."
 )
 
 
 def draw_attention(
-    products: Products, folder: Path, *, rows: int = 6, method: Method = PAPER
+    prepared: PreparedSet, folder: Path, *, rows: int = 6, method: Method = PAPER
 ) -> list[Path]:
-    """What each distance looks at (Figure 3): one image of each type, at most `rows` of them.
+    """What each distance attends to (Figure 3): one image of each type, at most `rows` of them.
 
     Writes attention-<set>.svg and .png to the folder. Columns: the image, the patches that the
     maximum Hausdorff distance picks (Eq. 4), and the weights, overlaid: unsupervised (Eq. 5),
@@ -53,23 +53,23 @@ def draw_attention(
     """
     if rows < 1:
         raise OptionError(f"rows must be at least 1. Got {rows}.")
-    title = f"Where the weights are: {set_name(products.task.name)}"
+    title = f"Where the weights are: {set_name(prepared.task.name)}"
     with house_style():
-        chosen = _one_of_each_type(products, rows)
-        columns = _weights(products, chosen, method)
-        figure = _attention(products, chosen, columns, title)
-        return write(figure, folder, f"attention-{products.task.name}", title)
+        chosen = _one_of_each_type(prepared, rows)
+        columns = _weights(prepared, chosen, method)
+        figure = _attention(prepared, chosen, columns, title)
+        return write(figure, folder, f"attention-{prepared.task.name}", title)
 
 
 def draw_clusters(
-    products: Products,
+    prepared: PreparedSet,
     folder: Path,
     *,
     method: Method = PAPER,
     n_clusters: int = 16,
     per_cluster: int = 10,
 ) -> list[Path]:
-    """The images of each cluster, the most typical ones first, with its major type and purity.
+    """The images of each cluster, most typical first, with its major type and purity.
 
     Writes clusters-<set>.svg and .png to the folder. Ward on weighted averages, semi-supervised
     if the set has normals. A set with fewer than n_clusters images has as many clusters as images.
@@ -79,10 +79,10 @@ def draw_clusters(
             "n_clusters and per_cluster must be at least 1. "
             f"Got n_clusters={n_clusters}, per_cluster={per_cluster}."
         )
-    task = products.task
+    task = prepared.task
     row = "wa" if task.data.normals is None else "wa-semi"
     with house_style():
-        shown = represent(products, row, method)
+        shown = represent(prepared, row, method)
         labels = shown.labels(min(n_clusters, len(task.truth)))
         clusters = [
             _cluster(rows, shown.values[rows], task.truth)
@@ -93,7 +93,7 @@ def draw_clusters(
             f"{set_name(task.name)}: {len(clusters)} clusters, {METHODS[row].lower()} "
             f"(purity {purity:.2f}, {task.n_classes} types)"
         )
-        figure = _clusters(products, clusters, per_cluster, title)
+        figure = _clusters(prepared, clusters, per_cluster, title)
         return write(figure, folder, f"clusters-{task.name}", title)
 
 
@@ -109,29 +109,29 @@ def hausdorff_picks(bags: Bags, image: int, others: Sequence[int] | Ints) -> lis
     return picks
 
 
-def _one_of_each_type(products: Products, count: int) -> list[int]:
-    """Rows of images of different types: first those of which a mask marks a part."""
-    truth, marked = products.task.truth, products.mask_shares.max(axis=1) > 0
+def _one_of_each_type(prepared: PreparedSet, count: int) -> list[int]:
+    """Rows of images of different types, those with a mask first."""
+    truth, marked = prepared.task.truth, prepared.mask_shares.max(axis=1) > 0
     best: dict[str, tuple[bool, bool, int]] = {}
-    for row, label in enumerate(products.task.data.labels):
-        # Of each type the first image, a marked one if there is any; several kinds at once last.
+    for row, label in enumerate(prepared.task.data.labels):
+        # The first image of each type, a marked one if there is any; combined types last.
         rank = (not marked[row], truth[row] is None, row)
         best[label] = min(rank, best.get(label, rank))
     return [row for _, _, row in sorted(best.values())[:count]]
 
 
-def _weights(products: Products, chosen: list[int], method: Method) -> list[tuple[str, Floats]]:
+def _weights(prepared: PreparedSet, chosen: list[int], method: Method) -> list[tuple[str, Floats]]:
     """The columns with weights: title, and (n_chosen, n_patches)."""
     titles = {"wa": "Unsupervised weights"}
-    if products.task.data.normals is not None:
+    if prepared.task.data.normals is not None:
         titles["wa-semi"] = "Semi-supervised weights"
-    if products.mask_shares[chosen].any():
+    if prepared.mask_shares[chosen].any():
         titles["wa-mask"] = "Weights from masks"
-    return [(title, weights_of(products, row, method)[chosen]) for row, title in titles.items()]
+    return [(title, weights_of(prepared, row, method)[chosen]) for row, title in titles.items()]
 
 
 def _attention(
-    products: Products, chosen: list[int], columns: list[tuple[str, Floats]], title: str
+    prepared: PreparedSet, chosen: list[int], columns: list[tuple[str, Floats]], title: str
 ) -> Figure:
     from matplotlib.figure import Figure
 
@@ -142,9 +142,9 @@ def _attention(
     figure.text(0.5, 1 - 0.16 / size[1], title, ha="center", va="center", fontsize=9.5)
     shown = [heat_of(weights) for _, weights in columns]
     for line, row in enumerate(chosen):
-        picture = products.picture(row, LARGE)
+        picture = prepared.picture(row, LARGE)
         y = top + step * line
-        name = type_name(products.task.data.labels[row])
+        name = type_name(prepared.task.data.labels[row])
         middle = 1 - (y + step / 2) / size[1]
         figure.text(0.15 / size[0], middle, name, ha="center", va="center", rotation=90)
         for at, head in enumerate(heads):
@@ -153,9 +153,9 @@ def _attention(
             if line == 0:
                 place.set_title(head)
             if at == 1:
-                _mark_picks(place, products, row, picture.shape)
+                _mark_picks(place, prepared, row, picture.shape)
             if at > 1:
-                _overlay(place, shown[at - 2][0][line].reshape(products.bags.grid))
+                _overlay(place, shown[at - 2][0][line].reshape(prepared.bags.grid))
     y = top + step * len(chosen) + 0.04
     for at, (_, highest) in enumerate(shown, start=2):
         _scale(_axes_at(figure, left + step * at, y, step - 0.08, 0.07), highest)
@@ -164,11 +164,11 @@ def _attention(
 
 
 def heat_of(weights: Floats) -> tuple[NDArray[np.float64], float]:
-    """Weights of a column of images as heat in 0..1, and how many equal shares are full heat.
+    """Weights of a column of images as heat in 0..1, and the weight of full heat in equal shares.
 
-    weights: (n_images, n_patches). No heat at an equal share of the weight or less, from there on
-    by the logarithm: a large flaw has little weight anywhere, a small one all of it on a patch.
-    Full heat is at the largest weight of the median image.
+    weights: (n_images, n_patches). An equal share of the weight or less has no heat; from there on
+    heat is logarithmic, since a large flaw has a little weight on many patches and a small one all
+    of it on one. Full heat is the largest weight of the median image.
     """
     shares = np.maximum(weights.astype(np.float64) * weights.shape[1], 1)
     highest = max(2.0, float(np.median(shares.max(axis=1))))
@@ -176,7 +176,7 @@ def heat_of(weights: Floats) -> tuple[NDArray[np.float64], float]:
 
 
 def _axes_at(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Empty axes without ticks or frame; all in inches from the upper left corner."""
+    """Empty axes without ticks or frame. Lengths are in inches, from the upper left corner."""
     across, down = figure.get_size_inches()
     box = (left / across, 1 - (top + height) / down, width / across, height / down)
     axes = figure.add_axes(box, xticks=[], yticks=[])
@@ -184,14 +184,14 @@ def _axes_at(figure: Figure, left: float, top: float, width: float, height: floa
     return axes
 
 
-def _mark_picks(axes: Axes, products: Products, row: int, shape: Sequence[int]) -> None:
-    """A frame around the pick for the nearest other image, dots on those for the next ones."""
+def _mark_picks(axes: Axes, prepared: PreparedSet, row: int, shape: Sequence[int]) -> None:
+    """A frame around the pick for the nearest image, and dots on those for the next ones."""
     from matplotlib.patches import Rectangle
 
-    distances = hausdorff(products.peers.minima, "max-min max")[row]
+    distances = hausdorff(prepared.peers.minima, "max-min max")[row]
     order = np.argsort(distances, kind="stable")
-    picks = hausdorff_picks(products.bags, row, order[order != row][:NEAREST_SHOWN])
-    grid = products.bags.grid
+    picks = hausdorff_picks(prepared.bags, row, order[order != row][:NEAREST_SHOWN])
+    grid = prepared.bags.grid
     height, width = shape[0] / grid[0], shape[1] / grid[1]
     for number, (down, across) in enumerate(divmod(pick, grid[1]) for pick in picks):
         if number:
@@ -214,7 +214,7 @@ def _overlay(axes: Axes, heat: Floats) -> None:
 
 
 def _scale(axes: Axes, highest: float) -> None:
-    """The colours of a column, from an equal share to the highest number of shares."""
+    """The colour scale of a column, from an equal share to the highest multiple of it."""
     axes.imshow(np.full((1, 256, 3), 160, np.uint8), extent=(0, 1, 0, 1), aspect="auto")
     _overlay(axes, np.linspace(0, 1, 256)[np.newaxis])
     axes.set_aspect("auto")
@@ -225,8 +225,8 @@ def _scale(axes: Axes, highest: float) -> None:
 
 @dataclass(frozen=True)
 class _Cluster:
-    """rows: its images, the nearest to their mean first. major: the type of most of those that
-    count, None if none does. hits: how many are of that type. counted: how many count."""
+    """rows: its images, nearest to their mean first. major: the most frequent type among images
+    that count, None if none does. hits: the number of these. counted: the number that count."""
 
     rows: Ints
     major: str | None
@@ -244,13 +244,15 @@ def _cluster(rows: Ints, vectors: Floats, truth: Sequence[str | None]) -> _Clust
     return _Cluster(order, major, counts[major], counts.total())
 
 
-def _clusters(products: Products, clusters: list[_Cluster], per_cluster: int, title: str) -> Figure:
+def _clusters(
+    prepared: PreparedSet, clusters: list[_Cluster], per_cluster: int, title: str
+) -> Figure:
     from matplotlib.figure import Figure
 
     shown = [one.rows[:per_cluster].tolist() for one in clusters]
     across = min(4, len(clusters))
     columns = min(5, max(map(len, shown)))
-    # Clusters beside each other are as high as the largest of them needs.
+    # Clusters in one row are as high as the largest of them needs.
     beside = [shown[start : start + across] for start in range(0, len(shown), across)]
     lines = [-(-max(map(len, row)) // columns) for row in beside]
     side, gap, top, bottom = 0.45, 0.16, 0.36, 0.34
@@ -266,17 +268,17 @@ def _clusters(products: Products, clusters: list[_Cluster], per_cluster: int, ti
         place = _axes_at(figure, x, y, width, side * lines[line])
         _title(place, cluster)
         for at, row in enumerate(rows):
-            said, frame = _frame(products.task.truth[row], cluster.major)
-            frames |= {said: frame} if said else {}
-            _place(place, products.picture(row, SMALL), divmod(at, columns), frame)
+            meaning, frame = _frame(prepared.task.truth[row], cluster.major)
+            frames |= {meaning: frame} if meaning else {}
+            _place(place, prepared.picture(row, SMALL), divmod(at, columns), frame)
         place.set(xlim=(0, width / side), ylim=(lines[line], 0))
     _frame_legend(figure, frames)
     return figure
 
 
 def _title(axes: Axes, cluster: _Cluster) -> None:
-    """The major type with the purity, and how many images there are."""
-    name = "several kinds"
+    """The major type with the purity, and the number of images."""
+    name = "several types"
     if cluster.major is not None:
         name = f"{type_name(cluster.major)} ({cluster.hits / cluster.counted:.2f})"
     axes.set_title(name, loc="left", fontsize=7.5, pad=2)
@@ -286,10 +288,10 @@ def _title(axes: Axes, cluster: _Cluster) -> None:
 
 
 def _frame(label: str | None, major: str | None) -> tuple[str, dict[str, Any]]:
-    """What a frame says and its look; nothing for an image of the major type."""
+    """The meaning of a frame and its style; both empty for an image of the major type."""
     if label is None:
-        return "several kinds at once, not counted", SEVERAL_KINDS
-    return ("", {}) if label == major else ("of another type than most of the cluster", OTHER_TYPE)
+        return "several types at once, not counted", SEVERAL_TYPES
+    return ("", {}) if label == major else ("not of the major type of the cluster", OTHER_TYPE)
 
 
 def _place(
@@ -309,7 +311,8 @@ def _frame_legend(figure: Figure, frames: dict[str, dict[str, Any]]) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Any] = [
-        Patch(fill=False, linewidth=1.6, label=said, **frame) for said, frame in frames.items()
+        Patch(fill=False, linewidth=1.6, label=meaning, **frame)
+        for meaning, frame in frames.items()
     ]
     if handles:
         figure.legend(handles=handles, loc="lower center", ncols=len(handles))

@@ -1,4 +1,4 @@
-"""The paper's figures, drawn from filled tables; those made of images are in `pictures`."""
+"""The paper's figures of numbers, drawn from tables. Figures of images: `example_figures`."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ FIGURES = {
     "clusters": "the images of 16 clusters, for each set",
 }
 
-# Colours after Okabe and Ito, which stay apart for every kind of colour blindness; lines differ
-# in their dashes too.
+# Colours of Okabe and Ito, which are distinct with every kind of colour blindness. Lines also
+# differ in their dashes.
 _METHOD_LINES: dict[str, dict[str, Any]] = {
     "average": {"color": "#7f7f7f", "linestyle": (0, (1, 1))},
     "max-hausdorff": {"color": "#d55e00", "linestyle": (0, (5, 1.5))},
@@ -54,7 +54,7 @@ _GROUP_COLOURS = {
 }
 _GROUP_MARKERS = {"object": "o", "texture": "s", "mtd": "^", "other": "D"}
 _NMI = "Normalised mutual information"
-# Panels beside each other; the shortest part of a bar with room for its number, of the longest bar.
+# The most panels in a row; the shortest part of a bar that has a number, in longest bars.
 _ACROSS = 4
 _ROOM = 0.12
 
@@ -63,7 +63,7 @@ def draw(name: str, filled: Sequence[Filled], folder: Path) -> list[Path]:
     """Draw a figure of numbers: <name>.svg and <name>.png in the folder.
 
     filled: the table of that name, once for each network. Groups and rows without a number are
-    left out. The figures of images are drawn by draw_attention and draw_clusters.
+    left out. draw_attention and draw_clusters draw the figures of images.
     """
     if name not in _DRAWN:
         raise OptionError(f"name must be one of {', '.join(_DRAWN)}. Got '{name}'.")
@@ -78,7 +78,7 @@ def draw(name: str, filled: Sequence[Filled], folder: Path) -> list[Path]:
 
 
 def _purity(filled: Sequence[Filled]) -> Figure | None:
-    """One panel a set; the areas beside it, the methods' names above all of them."""
+    """One panel a set with the areas beside it; the names of the methods above all panels."""
     panels = []
     for part in filled:
         for name in dict.fromkeys(name for name, _ in part.figures):
@@ -127,8 +127,8 @@ def _sweeps(
 ) -> Figure | None:
     """One panel for each of the weighted averages, one line a group and kind.
 
-    kinds: from what a row's label says after the method to its name and dashes. steps: of each
-    decade, the multiples that have a number on the axis.
+    kinds: from the part of a row's label after the method to a name and dashes. steps: the
+    multiples in each decade that have a number on the axis.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator
 
@@ -163,7 +163,7 @@ def _sweeps(
 
 
 def _normal_shares(filled: Sequence[Filled]) -> Figure | None:
-    """NMI against the share of normals, and dotted what comes out without any."""
+    """NMI against the share of normals; dotted, the NMI without normals."""
     panels = [(part, _points(part, "wa-semi")) for part in filled]
     panels = [(part, lines) for part, lines in panels if lines]
     if not panels:
@@ -189,7 +189,7 @@ def _normal_shares(filled: Sequence[Filled]) -> Figure | None:
 
 
 def _bars(filled: Sequence[Filled]) -> Figure | None:
-    """One panel a network, one bar a method, in which the groups' NMI are added up."""
+    """One panel a network and one bar a method, in which the NMI of the groups are stacked."""
     from matplotlib.patches import Patch
 
     panels = [(part, _values(part)) for part in filled]
@@ -253,7 +253,7 @@ def _values(part: Filled) -> dict[tuple[str, str], float]:
 
 
 def _points(part: Filled, prefix: str) -> dict[str, tuple[list[float], list[float]]]:
-    """Of each group the numbers in the labels "<prefix> <number>", ascending, and their NMI."""
+    """For each group: the numbers in the labels "<prefix> <number>", ascending, and their NMI."""
     found: dict[str, list[tuple[float, float]]] = {}
     for (group, row), value in _values(part).items():
         head, _, number = row.rpartition(" ")
@@ -274,7 +274,7 @@ def _panels(
     y_label: str = "",
     across: int = _ACROSS,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with that many panels of that size in inches, which share their vertical axis."""
+    """A figure with `count` panels that share their vertical axis. width, height: in inches."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -294,13 +294,13 @@ def _panels(
 
 
 def _headed(title: str, part: Filled, filled: Sequence[Filled]) -> str:
-    """The title of a panel, with the network where there are several."""
+    """The title of a panel, with the name of the network if there are several."""
     parts = [title, printable(part.backbone) if len(filled) > 1 else ""]
     return ", ".join(text for text in parts if text)
 
 
 def _legend(figure: Figure, handles: list[Any]) -> None:
-    """Above the panels, in as many columns as there is room for."""
+    """A legend above the panels, in as many columns as fit."""
     widths = [0.48 + 0.062 * len(str(handle.get_label())) for handle in handles]  # in inches
     room = figure.get_figwidth()
     columns = len(handles) if sum(widths) <= room else max(1, int(room / max(widths)))

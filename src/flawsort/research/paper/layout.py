@@ -1,4 +1,4 @@
-"""The sheet that every figure of the paper is drawn on: its style, names in words, its files."""
+"""What all figures of the paper share: style, display names and the writing of files."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def printable(name: str) -> str:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Compute, draw and write inside of this: first it makes sure that matplotlib is there.
+    """A context for computing, drawing and writing a figure. Raises OptionError without matplotlib.
 
-    Calm, and the same everywhere, whatever a person's own style.
+    The style is the same everywhere, whatever the user's own settings.
     """
     try:
         import matplotlib
@@ -96,7 +96,7 @@ def house_style() -> Iterator[None]:
             'Figures need matplotlib, which is not installed: pip install "flawsort[paper]".'
         ) from error
     with matplotlib.rc_context(), warnings.catch_warnings():
-        # A name in letters that the font lacks is right in the SVG file and boxes in the PNG file.
+        # Letters that the font lacks are right in the SVG file and boxes in the PNG file.
         warnings.filterwarnings(
             "ignore", r"Glyph \d+ .* missing from|Matplotlib currently does not"
         )

@@ -1,6 +1,6 @@
-"""One measurement: a row of a table on one set. Kept as a small JSON file, so that it is done once.
+"""One measurement: a row of a table on one set, stored as a small JSON file and done only once.
 
-Jobs know nothing of tables: the same one serves every table that has its row.
+Jobs are independent of tables: one job serves every table that has its row.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from flawsort.research.paper.methods import (
     weights_of,
 )
 from flawsort.research.paper.protocol import Task
-from flawsort.research.paper.shared import Products
+from flawsort.research.paper.shared import PreparedSet
 
-# A metric's value, or one for each random subset.
+# The value of each metric, or a list with one value for each random subset.
 Figures: TypeAlias = dict[str, float | list[float]]
 Measure: TypeAlias = Literal["groups", "subsets", "purity", "localisation", "deep"]
 
-# Random draws of a part of the normals, over which their mean is taken.
+# The number of random draws of a share of the normals; results are their mean.
 NORMAL_DRAWS = 3
 PIXEL_SIDE = 256
 _AGREED = ("nmi", "ari", "f1", "f1_micro", "purity")
@@ -74,7 +74,7 @@ class Job:
 
     @property
     def n_draws(self) -> int:
-        """How many random subsets, or parts of the normals, it measures; 1 if it draws nothing."""
+        """The number of random subsets, or of draws of normals; 1 if nothing is random."""
         if self.training is not None:
             return self.training.n_seeds
         if self.measure == "subsets":
@@ -82,7 +82,7 @@ class Job:
         return NORMAL_DRAWS if self.share < 1 else 1
 
     def key(self) -> str:
-        """A name for its file: all that decides the result besides set, backbone and search."""
+        """The name of its file: all that decides the result besides set, backbone and search."""
         parts = [self.measure, self.row, self.clusterer]
         if self.row in SCORED:
             if self.best:
@@ -127,16 +127,18 @@ def describe_weights(method: Method, top: Top | None = None) -> dict[str, float]
     return {"top": top.count} if top.hard else {**chosen, "top": top.count}
 
 
-def run_job(products: Products, job: Job, *, drawn: Callable[[int], None] | None = None) -> Figures:
+def run_job(
+    prepared: PreparedSet, job: Job, *, drawn: Callable[[int], None] | None = None
+) -> Figures:
     """The figures of a job, from its file if it was done before.
 
-    A job of several draws that was interrupted goes on after the last one that was done.
-    drawn: told how many of the job's draws are done, as they are.
+    An interrupted job resumes after its last finished draw. drawn: called with the number of
+    finished draws after each of them.
     """
-    if job.training is not None:  # whose dear part has files of its own
-        return _deep(products, job, job.training, drawn)
-    way = products.search if job.row == "wa-semi" else ""
-    path = products.folder / "figures" / f"{job.key()}{way}.json"
+    if job.training is not None:  # trainings are stored in files of their own
+        return _deep(prepared, job, job.training, drawn)
+    way = prepared.search if job.row == "wa-semi" else ""
+    path = prepared.folder / "figures" / f"{job.key()}{way}.json"
     part = path.with_suffix(".part")
     kept = _read(path)
     if isinstance(kept, dict):
@@ -144,7 +146,7 @@ def run_job(products: Products, job: Job, *, drawn: Callable[[int], None] | None
     found = _read_draws(part, job)
     if found and drawn:
         drawn(len(found))
-    for figures in _MEASURES[job.measure](products, job, len(found)):
+    for figures in _MEASURES[job.measure](prepared, job, len(found)):
         found.append(figures)
         if len(found) < job.n_draws:
             _write(part, found)
@@ -159,8 +161,8 @@ def run_job(products: Products, job: Job, *, drawn: Callable[[int], None] | None
 def measure_epoch(task: Task, labels: Ints, *, best: bool = False) -> tuple[int, Figures]:
     """The last epoch, counted from 0, or the best one by the truth, and its metrics.
 
-    labels: (n_epochs, n_images). The paper's best epoch is that of the best accuracy, the share
-    matched.
+    labels: (n_epochs, n_images). The best epoch is the one with the best accuracy (f1_micro), as in
+    the paper.
     """
     first = 0 if best else len(labels) - 1
     measured = [_agreement(task, one) for one in labels[first:]]
@@ -169,7 +171,7 @@ def measure_epoch(task: Task, labels: Ints, *, best: bool = False) -> tuple[int,
 
 
 def _read(path: Path) -> Any:
-    """What a JSON file holds; None where it is missing or damaged, to be computed again."""
+    """The content of a JSON file; None if it is missing or damaged."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
@@ -177,7 +179,7 @@ def _read(path: Path) -> Any:
 
 
 def _read_draws(path: Path, job: Job) -> list[Figures]:
-    """The figures of the draws that were done before an interruption, in order."""
+    """The figures of the draws that were finished before an interruption, in order."""
     found = _read(path)
     whole = isinstance(found, list) and all(
         isinstance(one, dict) and set(one) == set(_AGREED) for one in found
@@ -194,7 +196,7 @@ def _write(path: Path, content: Figures | list[Figures]) -> None:
 
 
 def _together(found: Sequence[Figures], job: Job) -> Figures:
-    """A list for each metric, one value a subset; the mean over the parts of the normals."""
+    """A list of values for each metric of subsets; otherwise the mean over the draws of normals."""
     if job.measure == "subsets":
         return {name: [one[name] for one in found] for name in _AGREED}  # type: ignore[misc]
     if len(found) == 1:
@@ -203,27 +205,27 @@ def _together(found: Sequence[Figures], job: Job) -> Figures:
 
 
 def _agreement(task: Task, labels: Ints, rows: Sequence[int] | Ints | None = None) -> Figures:
-    """Metrics of the groups of some images (all by default), of which only some count."""
+    """Metrics of the groups of these images (all by default), over those that count."""
     truth = task.truth if rows is None else [task.truth[row] for row in rows]
     counted = [(name, label) for name, label in zip(truth, labels, strict=True) if name is not None]
     found = agreement([name for name, _ in counted], [int(label) for _, label in counted])
     return {name: float(getattr(found, name)) for name in _AGREED}
 
 
-def _groups(products: Products, job: Job, start: int) -> Iterator[Figures]:
-    task = products.task
+def _groups(prepared: PreparedSet, job: Job, start: int) -> Iterator[Figures]:
+    task = prepared.task
     if job.best:
-        yield _best(products, job)
+        yield _best(prepared, job)
         return
     for seed in range(start, job.n_draws):
-        shown = represent(products, job.row, job.method, top=job.top, share=job.share, seed=seed)
+        shown = represent(prepared, job.row, job.method, top=job.top, share=job.share, seed=seed)
         yield _agreement(task, shown.labels(task.n_classes, job.clusterer))
 
 
-def _best(products: Products, job: Job) -> Figures:
-    task = products.task
+def _best(prepared: PreparedSet, job: Job) -> Figures:
+    task = prepared.task
     best: Figures = {}
-    shown = represent_temperatures(products, job.row, TEMPERATURES)
+    shown = represent_temperatures(prepared, job.row, TEMPERATURES)
     for value, one in zip(TEMPERATURES, shown, strict=True):
         figures = _agreement(task, one.labels(task.n_classes, job.clusterer))
         if not best or float(figures["nmi"]) > float(best["nmi"]):  # type: ignore[arg-type]
@@ -231,28 +233,28 @@ def _best(products: Products, job: Job) -> Figures:
     return best
 
 
-def _subsets(products: Products, job: Job, start: int) -> Iterator[Figures]:
-    """Of each random subset; k is the true number of types in it."""
-    task = products.task
-    subsets = represent_subsets(products, job.row, job.method, job.n_seeds)
+def _subsets(prepared: PreparedSet, job: Job, start: int) -> Iterator[Figures]:
+    """One entry a random subset; k is the true number of types in it."""
+    task = prepared.task
+    subsets = represent_subsets(prepared, job.row, job.method, job.n_seeds)
     for rows, shown in islice(subsets, start, None):
         k = len({task.truth[row] for row in rows} - {None})
         yield _agreement(task, shown.labels(k, job.clusterer), rows)
 
 
 def _deep(
-    products: Products, job: Job, training: Training, drawn: Callable[[int], None] | None
+    prepared: PreparedSet, job: Job, training: Training, drawn: Callable[[int], None] | None
 ) -> Figures:
-    """A list for each metric, one value a seed; also which epoch it was, whether all images were in
-    one cluster then, and on what it was trained. idle: of the last epoch's row, in how many epochs
-    there was nothing to learn."""
+    """A list for each metric, one value a seed. Also: epoch, which one was measured; collapsed, if
+    all images were in one cluster; gpu and bfloat16, how it was trained; idle (of the last epoch's
+    row), the number of epochs with nothing to learn."""
     found = []
     for seed in range(training.n_seeds):
         try:
-            epochs = train_rival(products, job.row.removeprefix(PREFIX), seed, training)
-        except OptionError as error:  # training that broke down, which another seed may not
+            epochs = train_rival(prepared, job.row.removeprefix(PREFIX), seed, training)
+        except OptionError as error:  # training that diverged
             raise OptionError(f"with seed {seed}: {error}") from error
-        epoch, figures = measure_epoch(products.task, epochs.labels, best=job.best)
+        epoch, figures = measure_epoch(prepared.task, epochs.labels, best=job.best)
         figures |= {
             "epoch": epoch + 1.0,
             "collapsed": float(collapsed(epochs.labels[epoch])),
@@ -267,8 +269,8 @@ def _deep(
     return {name: [float(one[name]) for one in found] for name in found[0]}  # type: ignore[arg-type]
 
 
-def _purity(products: Products, job: Job, start: int) -> Iterator[Figures]:
-    curve = purity_curve(products.task.truth, represent(products, job.row, job.method).linkage())
+def _purity(prepared: PreparedSet, job: Job, start: int) -> Iterator[Figures]:
+    curve = purity_curve(prepared.task.truth, represent(prepared, job.row, job.method).linkage())
     yield {
         "mauc": area_under_purity(curve),
         "r90": reduction_at(curve, 0.9),
@@ -278,20 +280,20 @@ def _purity(products: Products, job: Job, start: int) -> Iterator[Figures]:
     }
 
 
-def _localisation(products: Products, job: Job, start: int) -> Iterator[Figures]:
+def _localisation(prepared: PreparedSet, job: Job, start: int) -> Iterator[Figures]:
     """Pixel-level AUROC of the scores, and of the weights, which sum to 1 in each image."""
     sides = (PIXEL_SIDE, PIXEL_SIDE)
-    masks = [None if mask is None else mask >= 0.5 for mask in products.masks(sides)]
-    scores, weights = scores_of(products, job.row), weights_of(products, job.row, job.method)
-    grid = products.bags.grid
+    masks = [None if mask is None else mask >= 0.5 for mask in prepared.masks(sides)]
+    scores, weights = scores_of(prepared, job.row), weights_of(prepared, job.row, job.method)
+    grid = prepared.bags.grid
     yield {
         "pixel-auroc": pixel_auroc(scores, grid, masks, side=PIXEL_SIDE),
         "pixel-auroc-weights": pixel_auroc(weights, grid, masks, side=PIXEL_SIDE),
     }
 
 
-# The figures of each draw of a job, from the draw at `start` on.
-_MEASURES: dict[str, Callable[[Products, Job, int], Iterator[Figures]]] = {
+# Measures yield the figures of each draw of a job, from the draw number `start` on.
+_MEASURES: dict[str, Callable[[PreparedSet, Job, int], Iterator[Figures]]] = {
     "groups": _groups,
     "subsets": _subsets,
     "purity": _purity,

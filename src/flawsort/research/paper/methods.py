@@ -29,7 +29,7 @@ from flawsort.research.paper.clusterers import (
 )
 from flawsort.research.paper.poolings import bag_of_words, gem_pooling, max_pooling, spoc_pooling
 from flawsort.research.paper.protocol import subset_rows
-from flawsort.research.paper.shared import Products
+from flawsort.research.paper.shared import PreparedSet
 from flawsort.scores.hausdorff import HAUSDORFF_VARIANTS, hausdorff
 
 # The rows "wa" and "wa-semi" are this preset, without and with normals.
@@ -86,7 +86,7 @@ class Top:
 
 
 def represent(
-    products: Products,
+    prepared: PreparedSet,
     row: str,
     method: Method = PAPER,
     *,
@@ -96,57 +96,57 @@ def represent(
 ) -> Representation:
     """The vectors or distances of a row, one of ROWS. The other arguments: see `weights_of`."""
     if row in _WEIGHTED:
-        weights = weights_of(products, row, method, top=top, share=share, seed=seed)
-        return Representation(average_pooling(products.bags.patches, weights))
+        weights = weights_of(prepared, row, method, top=top, share=share, seed=seed)
+        return Representation(average_pooling(prepared.bags.patches, weights))
     if row in _POOLINGS:
-        return Representation(_POOLINGS[row](products.bags))
+        return Representation(_POOLINGS[row](prepared.bags))
     if row == "holistic":
-        return Representation(products.holistic)
+        return Representation(prepared.holistic)
     if row == "max-hausdorff":
         row = "max-min max"
     if row not in HAUSDORFF_VARIANTS:
         raise OptionError(f"A row must be one of {', '.join(ROWS)}. Got '{row}'.")
     if row == "mean-mean":
-        return Representation(products.mean_distances(), "distances")
-    return Representation(hausdorff(products.peers.minima, row), "distances")
+        return Representation(prepared.mean_distances(), "distances")
+    return Representation(hausdorff(prepared.peers.minima, row), "distances")
 
 
 def represent_temperatures(
-    products: Products, row: str, temperatures: Sequence[float]
+    prepared: PreparedSet, row: str, temperatures: Sequence[float]
 ) -> Iterator[Representation]:
     """As `represent` for each relative temperature; every bag is read once."""
-    scores, valid = scores_of(products, row), products.bags.valid
+    scores, valid = scores_of(prepared, row), prepared.bags.valid
     spread = score_spread(scores, valid)
     weights = [soft_weights(scores, value * spread, valid) for value in temperatures]
-    for pooled in average_pooling(products.bags.patches, np.stack(weights)):
+    for pooled in average_pooling(prepared.bags.patches, np.stack(weights)):
         yield Representation(pooled)
 
 
 def represent_subsets(
-    products: Products, row: str, method: Method, n_seeds: int
+    prepared: PreparedSet, row: str, method: Method, n_seeds: int
 ) -> Iterator[tuple[Ints, Representation]]:
     """The rows of each random subset and its representation, as if the other images were absent.
 
     Two things are measured on all images: the codebook of the bag of words, and the spread of the
     scores that a relative temperature is multiplied by.
     """
-    n = len(products.task.truth)
+    n = len(prepared.task.truth)
     if row != "wa":
-        whole = represent(products, row, method)
+        whole = represent(prepared, row, method)
         for seed in range(n_seeds):
             rows = subset_rows(n, seed)
             yield rows, whole.take(rows)
         return
-    tau = _tau(products, row, method, products.peers.mean)
-    valid = products.bags.valid
-    weights = [soft_weights(scores, tau, valid) for scores in products.subset_scores(n_seeds)]
-    for seed, pooled in enumerate(average_pooling(products.bags.patches, np.stack(weights))):
+    tau = _tau(prepared, row, method, prepared.peers.mean)
+    valid = prepared.bags.valid
+    weights = [soft_weights(scores, tau, valid) for scores in prepared.subset_scores(n_seeds)]
+    for seed, pooled in enumerate(average_pooling(prepared.bags.patches, np.stack(weights))):
         rows = subset_rows(n, seed)
         yield rows, Representation(pooled).take(rows)
 
 
 def weights_of(
-    products: Products,
+    prepared: PreparedSet,
     row: str,
     method: Method = PAPER,
     *,
@@ -158,39 +158,39 @@ def weights_of(
 
     method: its temperature is used. share, seed: see `scores_of`.
     """
-    valid = products.bags.valid
+    valid = prepared.bags.valid
     if row == "average":
-        return uniform_weights(products.bags.patches.shape[:2], valid)
+        return uniform_weights(prepared.bags.patches.shape[:2], valid)
     if row == "wa-mask":
-        return mask_weights(products.mask_shares, valid)
-    scores = scores_of(products, row, share=share, seed=seed)
+        return mask_weights(prepared.mask_shares, valid)
+    scores = scores_of(prepared, row, share=share, seed=seed)
     if top is not None and top.hard:
         return hard_weights(scores, top.count, valid)
-    tau = _tau(products, row, method, scores)
+    tau = _tau(prepared, row, method, scores)
     if top is not None:
         return soft_top_weights(scores, top.count, tau, valid)
     return soft_weights(scores, tau, valid)
 
 
 def scores_of(
-    products: Products, row: str, *, share: float = 1.0, seed: int = 0
+    prepared: PreparedSet, row: str, *, share: float = 1.0, seed: int = 0
 ) -> NDArray[np.float32]:
     """(n_images, n_patches): the scores behind the weights. row: one of SCORED.
 
     share, seed: of "wa-semi", the share of the normals that is used, and which ones.
     """
     if row == "wa-semi":
-        return products.normal_scores(share, seed)
+        return prepared.normal_scores(share, seed)
     if row == "wa-extra":
-        return products.peers_with_normals()
+        return prepared.peers_with_normals()
     return {
-        "wa": products.peers.mean,
-        "wa-max": products.peers.most,
-        "wa-min": products.peers.least,
+        "wa": prepared.peers.mean,
+        "wa-max": prepared.peers.most,
+        "wa-min": prepared.peers.least,
     }[row]
 
 
-def _tau(products: Products, row: str, method: Method, scores: Floats) -> float:
+def _tau(prepared: PreparedSet, row: str, method: Method, scores: Floats) -> float:
     """The temperature in the units of the scores."""
-    spread = score_spread(scores, products.bags.valid)
+    spread = score_spread(scores, prepared.bags.valid)
     return method.temperature_for(normals=row == "wa-semi", spread=spread)

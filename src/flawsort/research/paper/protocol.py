@@ -1,4 +1,4 @@
-"""The paper's protocol: which sets there are, what is counted, and over what a mean is taken."""
+"""The paper's protocol: its sets, the images that metrics count, and its random subsets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Task:
     """One set to cluster, all its images at once (transductive).
 
     group: "object", "texture" or "mtd" as in the paper's tables, or "other".
-    truth: each image's type; None where the protocol leaves it out of the metrics.
+    truth: the type of each image; None if the protocol leaves it out of the metrics.
     n_classes: the true number of types, which the paper uses as k: an oracle.
     """
 
@@ -58,8 +58,8 @@ def find_tasks(
 ) -> list[Task]:
     """The sets in the folders, in the order of the paper's tables.
 
-    only: the names of those to take, all if empty; no file of another set is opened.
-    split_seed: draws the normals of the magnetic tiles where no list names them.
+    only: the names of the sets to load, all if empty; no file of another set is opened.
+    split_seed: draws the normals of the magnetic tiles if no list names them.
     """
     found = [(_name(one), one) for folder in folders for one in find_datasets(folder)]
     names = [name for name, _ in found]
@@ -82,7 +82,7 @@ def find_tasks(
 
 
 def missing_from(tasks: Sequence[Task]) -> dict[str, tuple[str, ...]]:
-    """What the paper measured and these sets lack, by group."""
+    """The sets of the paper that are missing here, by group."""
     there = {task.name for task in tasks}
     wanted = {"object": OBJECTS, "texture": TEXTURES, "mtd": ("mtd",)}
     lacking = {

@@ -1,4 +1,4 @@
-"""The paper's own numbers, as data: published.json holds them digit for digit, table by table."""
+"""The paper's own numbers: published.json holds them digit for digit, table by table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Cell:
     """One number of a table.
 
     set: "object", "texture", "mtd", "overall" or an MVTec category by its folder's name.
-    row: the method, "<distance>/<clusterer>" in the tables of clusterers.
+    row: the method; "<distance>/<clusterer>" in the tables of clusterers.
     metric: "nmi", "ari", "f1", "mauc", "r90", "r95", "r99" or "pixel-auroc".
-    stderr: the standard error where the paper gives one.
+    stderr: the standard error, None if the paper gives none.
     """
 
     set: str
@@ -46,7 +46,7 @@ def published(table: str) -> tuple[Cell, ...]:
 
 
 def lookup(table: str, set: str, row: str, metric: str) -> Cell | None:
-    """One cell of a table, or None where the paper gives no such number."""
+    """One cell of a table; None if the paper has no such number."""
     wanted = (set, row, metric)
     cells = published(table)
     return next((cell for cell in cells if (cell.set, cell.row, cell.metric) == wanted), None)

@@ -1,4 +1,4 @@
-"""A filled table as text, CSV, JSON and LaTeX, the published number beside ours."""
+"""A table as text, CSV, JSON and LaTeX, with the published numbers beside ours."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOTHING = "-"
 
 
 def as_text(filled: Filled) -> str:
-    """For a terminal: ours, and the paper's in brackets."""
+    """For a terminal: our numbers, and the paper's in brackets."""
     table = filled.table
     lines = [f"{table.title} ({table.source}), {filled.backbone}", "Ours (the paper's)", ""]
     for head, columns, rows in _blocks(filled):
@@ -52,7 +52,7 @@ def as_latex(filled: Filled) -> str:
 
 
 def as_csv(filled: Sequence[Filled]) -> str:
-    """One row a number."""
+    """One row for each number."""
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
     fields = list(Cell.__dataclass_fields__)
@@ -66,7 +66,7 @@ def as_csv(filled: Sequence[Filled]) -> str:
 
 
 def as_json(filled: Sequence[Filled]) -> str:
-    """Everything, with the figures of each set as they were measured."""
+    """Everything, including the figures of each set."""
     parts = [
         {
             "table": part.table.name,
@@ -115,7 +115,7 @@ def _blocks(filled: Filled) -> list[tuple[str, list[str], list[tuple[str, list[s
 
 
 def _headed(name: str, filled: Filled) -> str:
-    """A set's name, with over how many of the paper's sets a mean was taken."""
+    """The name of a set or group; of a group also the number of sets in the mean."""
     of = max(cell.of for cell in filled.cells if cell.set == name)
     if name == "overall" or name == "other":
         return f"{name} ({of} sets)"
@@ -162,8 +162,8 @@ def _remarks(filled: Filled) -> list[str]:
         notes.append("The paper's means of object and texture are over 10 and 5 categories.")
     if any(c.set == "overall" and c.paper and c.paper_same is None for c in filled.cells):
         notes.append("The paper's overall number is over its own sets.")
-    said = ", ".join(f"{name} {value}" for name, value in filled.settings.items())
-    return [*notes, *skipped, f"Settings: {said}."]
+    settings = ", ".join(f"{name} {value}" for name, value in filled.settings.items())
+    return [*notes, *skipped, f"Settings: {settings}."]
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`flawsort paper`: tables and figures by name, computed, rendered and written to a folder."""
+"""`flawsort paper`: computes tables and figures by name and writes them to a folder."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, find_network, load_backbone
 from flawsort.backbones.networks import LAST
+from flawsort.core.devices import CPU, choose_device
 from flawsort.core.errors import BackboneError, FlawsortError, OptionError
 from flawsort.core.records import Progress
 from flawsort.images.view import View
@@ -16,21 +17,22 @@ from flawsort.research.paper.deep_rows import Training
 from flawsort.research.paper.figures import FIGURES, draw, draw_attention, draw_clusters
 from flawsort.research.paper.protocol import Task, find_tasks, missing_from
 from flawsort.research.paper.render import as_csv, as_json, as_latex, as_text
-from flawsort.research.paper.shared import Products
+from flawsort.research.paper.shared import PreparedSet
 from flawsort.research.paper.tables import TABLES, Filled, Options, Table, fill
 from flawsort.scores.engines import choose_engine
 
 DEFAULT_NETWORK = "wide_resnet50"
-# Figures of images rather than of a table's numbers.
+# Figures that show images, not the numbers of a table.
 PICTURES = {"attention": "Figure 3", "clusters": "figure of clusters, Section 4.5"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Where the images and the network come from, and where everything goes.
+    """The inputs, the choices and the output folder of a run.
 
-    deep: whether the networks of deep clustering are trained, None where there is a GPU; training:
-    how."""
+    exact: of the search among normals; None decides by size. deep: train deep clustering; None if
+    there is a GPU. training: how it is trained.
+    """
 
     data: tuple[Path, ...]
     output: Path
@@ -46,9 +48,9 @@ class Setting:
     training: Training = field(default_factory=Training)
     options: Options = field(default_factory=Options)
 
-    def describe(self, products: Sequence[Products]) -> dict[str, Any]:
-        """What was chosen, for the files."""
-        sizes = {" x ".join(map(str, one.backbone.info.input_size)) for one in products}
+    def describe(self, prepared: Sequence[PreparedSet]) -> dict[str, Any]:
+        """The choices, for the files."""
+        sizes = {" x ".join(map(str, one.backbone.info.input_size)) for one in prepared}
         search = {None: "by size", True: "exact", False: "approximate"}[self.exact]
         return {
             "input": ", ".join(sorted(sizes)),
@@ -60,7 +62,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one name: its text, its numbers, and the files that hold them."""
+    """The result for one name: its text, its numbers, and the files that hold them."""
 
     name: str
     text: str
@@ -68,7 +70,7 @@ class Outcome:
     files: tuple[Path, ...]
 
     def summary(self) -> dict[str, Any]:
-        """What scripts want to know, as JSON-able values."""
+        """For scripts, in values that JSON can hold."""
         return {
             "name": self.name,
             "files": [str(path) for path in self.files],
@@ -85,7 +87,7 @@ class Outcome:
 
 
 def listing() -> list[tuple[str, str, str, str]]:
-    """Name, what it is, where the paper has it, and what it needs, of every table and figure."""
+    """Name, title, place in the paper and requirements of every table and figure."""
     rows = [
         (table.name, table.title, table.source, table.needs or "images alone")
         for table in TABLES.values()
@@ -102,7 +104,7 @@ def run_paper(
     done: Callable[[Outcome], None] | None = None,
     progress: Progress | None = None,
 ) -> list[Outcome]:
-    """Every named table and figure; "all" stands for all of them. done: told of each at once."""
+    """Compute the named tables and figures, or "all". done: called with each as it is finished."""
     known = (*TABLES, *PICTURES)
     wanted = list(known) if list(names) == ["all"] else list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in known]
@@ -130,7 +132,7 @@ def run_paper(
 
 
 def _check_deep(wanted: Sequence[str], setting: Setting) -> None:
-    """Options of deep clustering where nothing of it is trained are a mistake."""
+    """Refuse options of deep clustering if no deep network is trained."""
     chosen, usual = setting.training, Training()
     given = [
         f"{option} {value}"
@@ -156,20 +158,20 @@ def _check_deep(wanted: Sequence[str], setting: Setting) -> None:
 
 
 class _Bench:
-    """The products of every set for each backbone, opened once."""
+    """The prepared sets for each backbone, opened once."""
 
     def __init__(self, tasks: Sequence[Task], setting: Setting, progress: Progress | None) -> None:
         self.tasks = tasks
         self.progress = progress
         self._setting = setting
-        self._opened: dict[str, list[Products]] = {}
+        self._opened: dict[str, list[PreparedSet]] = {}
 
-    def products(self, backbone: str) -> list[Products]:
+    def prepared(self, backbone: str) -> list[PreparedSet]:
         if backbone not in self._opened:
             setting = self._setting
             loaded = _load(backbone, setting)
             self._opened[backbone] = [
-                Products(
+                PreparedSet(
                     task,
                     loaded,
                     setting.output,
@@ -183,7 +185,7 @@ class _Bench:
         return self._opened[backbone]
 
     def forget(self) -> None:
-        """Let go of every network."""
+        """Free every network."""
         self._opened.clear()
 
 
@@ -214,19 +216,19 @@ def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
     unloaded = 0
     for name in names:
         try:
-            products = bench.products(_layer(name, table))
+            prepared = bench.prepared(_layer(name, table))
         except BackboneError as error:
             if len(names) == 1:
                 raise
-            missing.append(f"Skipped: {error}")  # the other networks are no worse for it
+            missing.append(f"Skipped: {error}")  # the other networks are still measured
             unloaded += 1
             if unloaded == len(names):
                 raise
             continue
-        said = setting.describe(products)
-        filled.append(fill(table, products, options, settings=said, progress=bench.progress))
+        chosen = setting.describe(prepared)
+        filled.append(fill(table, prepared, options, settings=chosen, progress=bench.progress))
         if len(names) > 1:
-            bench.forget()  # many networks do not fit into memory together
+            bench.forget()  # many networks together do not fit into memory
     lacking = [
         f"Not given of the paper's {group} sets: {', '.join(absent)}."
         for group, absent in missing_from(bench.tasks).items()
@@ -243,24 +245,23 @@ def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
     if table.name in FIGURES and filled:
         try:
             files += draw(table.name, filled, setting.output)
-        except FlawsortError as error:  # no matplotlib, say: the numbers are there all the same
+        except FlawsortError as error:  # such as no matplotlib: the numbers are still written
             text += f"No figure: {error}\n"
     return Outcome(table.name, text, tuple(filled), tuple(files))
 
 
 def _with_rivals(setting: Setting) -> tuple[Options, str]:
-    """The options with the deep rows where they are trained, else why they are not."""
+    """The options with deep rows if they are trained, and otherwise a remark on why not."""
     if setting.deep is None:
         try:
             import flawsort.research.deep
-            from flawsort.backbones.timm import choose_device
         except BackboneError:
             return setting.options, "deep/... were not trained: that needs flawsort[torch]."
-        if choose_device(setting.device).type == "cpu":
+        if choose_device(setting.device) == CPU:
             remark = "deep/... were not trained: without a GPU it takes hours (--deep does it)."
             return setting.options, remark
     elif setting.deep:
-        import flawsort.research.deep  # noqa: F401  # to fail at once where it cannot be had
+        import flawsort.research.deep  # noqa: F401  # to fail at once if torch is missing
     else:
         return setting.options, ""
     if setting.training.weights is not None:
@@ -270,7 +271,7 @@ def _with_rivals(setting: Setting) -> tuple[Options, str]:
 
 
 def _check_weights(path: Path) -> None:
-    """Before hours of training."""
+    """Fail before hours of training if the weights do not fit."""
     from flawsort.research.deep.networks import Residual
 
     try:
@@ -285,19 +286,19 @@ def _picture(name: str, bench: _Bench, setting: Setting) -> Outcome:
     files: list[Path] = []
     remark = ""
     drawing = draw_attention if name == "attention" else draw_clusters
-    everything = bench.products(setting.backbones[0])
+    everything = bench.prepared(setting.backbones[0])
     try:
-        for products in everything:
-            files += drawing(products, setting.output, method=setting.options.method)
-            products.release()
-    except OptionError as error:  # no matplotlib, say: tables are no worse for it
+        for prepared in everything:
+            files += drawing(prepared, setting.output, method=setting.options.method)
+            prepared.release()
+    except OptionError as error:  # such as no matplotlib: tables are still written
         remark = f"No figure: {error}\n"
     text = "".join(f"{path}\n" for path in files) + remark
     return Outcome(name, text, (), tuple(files))
 
 
 def _layer(backbone: str, table: Table) -> str:
-    """A network's last layer, for the tables that are about it."""
+    """The backbone, or its last layer for a table that is about it."""
     last = f"{backbone}{LAST}"
     return last if table.last_layer and find_network(last) is not None else backbone
 

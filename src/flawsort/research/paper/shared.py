@@ -1,7 +1,7 @@
 """What the rows of the tables share: bags, scores and distances, computed once for each set.
 
-Everything dear is kept in a folder, under a key over the set's contents, the backbone and the
-settings, so that an interrupted table goes on where it stopped and the next table starts there.
+Results are stored in a folder under a key over the images, the backbone and the settings, so that
+an interrupted table resumes where it stopped and later tables reuse them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from flawsort.scores.peer_statistics import (
 )
 from flawsort.scores.reference import NormalReference
 
-# Bump when what is stored changes its meaning.
+# Raise it when the meaning of the stored arrays changes.
 FORMAT = 1
 
 
@@ -46,8 +46,9 @@ FORMAT = 1
 class Peers:
     """Every image against the others.
 
-    mean, most, least: (n_images, n_patches), over the other images, of the distance to the
-    nearest patch there (Eq. 5 and its variants). minima: what the Hausdorff family is made of.
+    mean, most, least: (n_images, n_patches), the mean, maximum and minimum over the other images of
+    the distance to the nearest patch there (Eq. 5 and its variants). minima: the basis of the
+    Hausdorff distances.
     """
 
     mean: NDArray[np.float32]
@@ -56,8 +57,8 @@ class Peers:
     minima: DirectedMinima
 
 
-class Products:
-    """The shared parts of one set with one backbone, each computed when it is first asked for."""
+class PreparedSet:
+    """A set with a backbone: its bags, scores and distances, each computed on first use."""
 
     def __init__(
         self,
@@ -70,8 +71,8 @@ class Products:
         engine: Engine | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """folder: where to keep what was computed. exact: of the search among normals. engine:
-        where patches are compared; None for the CPU in float32."""
+        """folder: where results are stored. exact: of the search among normals. engine: compares
+        patches; None for the CPU in float32."""
         self.task = task
         self.backbone = backbone
         self.view = with_window(view or View(), task.data.images, task.data.normals)
@@ -95,12 +96,12 @@ class Products:
 
     @cached_property
     def bags(self) -> Bags:
-        """The images to cluster."""
+        """The bags of the images to cluster."""
         return self._embed(self.task.data.images, "image", self.backbone)
 
     @cached_property
     def normals(self) -> Bags:
-        """The known-normal images."""
+        """The bags of the known-normal images."""
         if self.task.data.normals is None:
             raise InputError(f"'{self.task.name}' has no normal images beside its test images.")
         return self._embed(self.task.data.normals, "normal", self.backbone)
@@ -129,10 +130,9 @@ class Products:
 
         def compute() -> dict[str, Floats]:
             mean = MeanOverPeers(len(self.bags), self.bags.n_patches)
-            everybody = np.arange(len(self.bags))
             self._engine.fold_peers(
                 self.bags.patches,
-                everybody,
+                np.arange(len(self.bags)),
                 mean,
                 extra=self.normals.patches,
                 progress=self.progress,
@@ -144,7 +144,7 @@ class Products:
     def normal_scores(self, share: float = 1.0, seed: int = 0) -> NDArray[np.float32]:
         """(n_images, n_patches): distances to the nearest patch of a share of the normals (Eq. 6).
 
-        seed: draws which normals; of one seed, a smaller share is part of a larger one.
+        seed: draws the normals; with one seed, a smaller share is part of a larger one.
         """
 
         def compute() -> dict[str, Floats]:
@@ -168,7 +168,7 @@ class Products:
     def subset_scores(self, n_seeds: int) -> NDArray[np.float32]:
         """(n_seeds, n_images, n_patches): as `peers.mean`, over the peers of each random subset.
 
-        Rows of images that are not in a subset say how they would look from there.
+        Images that are not in a subset are scored against it too.
         """
 
         def compute() -> dict[str, Floats]:
@@ -195,13 +195,13 @@ class Products:
         return [None if path is None else _mask(path, size) for path in self.task.data.masks]
 
     def picture(self, row: int, side: int) -> NDArray[np.uint8]:
-        """(height, width, 3): an image as the backbone sees it, its longer side that long."""
+        """(height, width, 3): an image as the backbone sees it. side: of its longer side."""
         source = self.task.data.images.sources[row]
         image = thumbnail(source, self.view, self.backbone.info.input_size, side)
         return np.asarray(image)
 
     def release(self) -> None:
-        """Forget what is in memory; it is on disk."""
+        """Free the memory; everything is on disk."""
         for name in ("bags", "normals", "peers", "holistic", "mask_shares"):
             self.__dict__.pop(name, None)
 
@@ -210,8 +210,8 @@ class Products:
         mean, most, least = MeanOverPeers(*shape), MaxOverPeers(*shape), MinOverPeers(*shape)
         minima = DirectedMinima(len(self.bags), self.bags.valid)
         statistic = Combined([mean, most, least, minima])
-        everybody = np.arange(len(self.bags))
-        self._engine.fold_peers(self.bags.patches, everybody, statistic, progress=self.progress)
+        images = np.arange(len(self.bags))
+        self._engine.fold_peers(self.bags.patches, images, statistic, progress=self.progress)
         return {
             "mean": mean.result(),
             "most": most.result(),
@@ -230,7 +230,7 @@ class Products:
         return found.bags
 
     def _kept(self, name: str, compute: Callable[[], dict[str, Floats]]) -> dict[str, Floats]:
-        """Arrays from the folder, or computed and put there."""
+        """Arrays from the folder, or computed and stored there."""
         path = self.folder / f"{name}.npz"
         found = read_arrays(path)
         if found is None:
@@ -288,14 +288,14 @@ def _mask(path: Path, size: tuple[int, int]) -> NDArray[np.float32]:
             values = np.asarray(image.convert("L"))
     except (OSError, ValueError, SyntaxError) as error:
         raise InputError(f"The mask '{printable(path)}' cannot be read: {error}.") from error
-    # Whether marked is written as 1 or as 255.
+    # Masks are 0 and 1, or 0 and 255.
     marked = values > values.max() / 2
     averaged = Image.fromarray(marked.astype(np.float32)).resize(size, Image.Resampling.BOX)
     return np.asarray(averaged)
 
 
 def unreadable(name: str, images: ImageSet, used: ImageSet, kind: str = "image") -> InputError:
-    """A set of that name that is not whole. used: what could be read of the images."""
+    """The error for a set with unreadable images. used: those that could be read."""
     first = used.set_aside[len(images.set_aside)]
     return InputError(
         f"'{name}' has {pluralise(len(images) - len(used), kind)} that cannot be read, the first "
@@ -304,7 +304,7 @@ def unreadable(name: str, images: ImageSet, used: ImageSet, kind: str = "image")
 
 
 def read_arrays(path: Path) -> dict[str, Floats] | None:
-    """The arrays of a file; None where it is missing or damaged, to be computed again."""
+    """The arrays of a file; None if it is missing or damaged."""
     import zipfile
 
     try:

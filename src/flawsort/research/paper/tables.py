@@ -1,4 +1,4 @@
-"""A table of the paper filled with numbers: its rows run on every set, and their means."""
+"""A table of the paper with numbers: its rows measured on every set, and their means."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from flawsort.research.paper.measurements import Figures, Job, run_job
 from flawsort.research.paper.methods import SCORED
 from flawsort.research.paper.protocol import GROUPS, OBJECTS, TEXTURES
 from flawsort.research.paper.published import lookup, published, tables
-from flawsort.research.paper.shared import Products
+from flawsort.research.paper.shared import PreparedSet
 
 __all__ = ["FOUR", "TABLES", "Cell", "Filled", "Options", "Table", "fill"]
 
-# Sets whose mean the paper itself prints.
+# The groups of sets whose mean the paper prints.
 _WHOLE = ({*OBJECTS}, {*TEXTURES}, {"mtd"})
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number. set: a set's name, a group of sets, or "overall". of: how many sets the mean is
-    over. over_images: the mean with each set weighted by its images. paper: the published one.
-    paper_same: the mean of the published ones over the same sets, where those are not all of the
-    group and the paper has them one by one."""
+    """One number. set: the name of a set, a group of sets, or "overall". of: the number of sets in
+    the mean. over_images: the mean with each set weighted by its number of images. paper: the
+    published number. paper_same: the mean of the published numbers over the same sets, if these are
+    not the whole group and the paper has each of them."""
 
     set: str
     row: str
@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Filled:
-    """A table with its numbers. figures: of each (set, row), as its job gave them."""
+    """A table with its numbers. figures: the result of the job of each (set, row)."""
 
     table: Table
     backbone: str
@@ -59,22 +59,22 @@ class Filled:
 
 def fill(
     table: Table,
-    products: Sequence[Products],
+    prepared: Sequence[PreparedSet],
     options: Options,
     *,
     settings: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Filled:
-    """Run every job of a table on every set that has what it takes.
+    """Run every job of a table on every set that has what the job needs.
 
-    settings: what else there is to say of how it was done, for the files. progress: told of every
-    random draw of every row of every set; a row without draws is one step.
+    settings: further choices, for the files. progress: called after every random draw of every row
+    of every set; a row without draws is one step.
     """
     rows = [(label, job) for label, job in table.rows(options)]
     figures: dict[tuple[str, str], Figures] = {}
     runs = _Runs()
-    steps = _Steps(table, [job for _, job in rows], len(products), progress)
-    for one in products:
+    steps = _Steps(table, [job for _, job in rows], len(prepared), progress)
+    for one in prepared:
         for label, job in rows:
             steps.begin(one.task.name, label, job)
             found = runs.run(one, label, job, steps.drawn)
@@ -82,12 +82,12 @@ def fill(
                 figures[one.task.name, label] = found
             steps.end()
         one.release()
-    groups = {one.task.name: one.task.group for one in products}
-    n_images = {one.task.name: len(one.task.counted) for one in products}
+    groups = {one.task.name: one.task.group for one in prepared}
+    n_images = {one.task.name: len(one.task.counted) for one in prepared}
     cells = _cells(table, [label for label, _ in rows], figures, groups, n_images)
     return Filled(
         table,
-        products[0].backbone.info.name if products else "",
+        prepared[0].backbone.info.name if prepared else "",
         tuple(cells),
         figures,
         tuple(runs.skipped),
@@ -98,7 +98,7 @@ def fill(
 
 
 class _Runs:
-    """Jobs run one after the other; a training that fails costs its own rows, and is said once."""
+    """Runs jobs. A training that fails skips its own rows only, and is reported once."""
 
     def __init__(self) -> None:
         self.skipped: list[str] = []
@@ -106,19 +106,19 @@ class _Runs:
         self._failed: set[tuple[str, str]] = set()
 
     def run(
-        self, products: Products, label: str, job: Job, drawn: Callable[[int], None]
+        self, prepared: PreparedSet, label: str, job: Job, drawn: Callable[[int], None]
     ) -> Figures | None:
-        """A job's figures; None where it was skipped."""
-        name = products.task.name
-        lacking = job.lacks(products.task)
+        """The figures of a job; None if it was skipped."""
+        name = prepared.task.name
+        lacking = job.lacks(prepared.task)
         if lacking:
             self.skipped.append(f"{name}, {label}: no {lacking}")
             return None
-        # The last and the best epoch are of one training, which would fail again.
+        # The rows of the last and the best epoch share a training, which would fail again.
         if (name, job.row) in self._failed or (self._no_weights and _pretrained(job)):
             return None
         try:
-            return run_job(products, job, drawn=drawn)
+            return run_job(prepared, job, drawn=drawn)
         except FlawsortError as error:
             if job.training is None:
                 raise
@@ -145,12 +145,12 @@ class _Steps:
         self._where = ""
 
     def begin(self, name: str, label: str, job: Job) -> None:
-        """A row of a set."""
+        """A row of a set begins."""
         self._where, self._draws = f"{name}, {label}", job.n_draws
         self._tell(self._where, 0)
 
     def drawn(self, done: int) -> None:
-        """So many draws of the row are done."""
+        """This many draws of the row are done."""
         if self._draws > 1:
             self._tell(f"{self._where}, seed {done} of {self._draws}", done)
 
@@ -171,7 +171,7 @@ def _cells(
     groups: dict[str, str],
     n_images: dict[str, int],
 ) -> list[Cell]:
-    """The sets one by one where a table shows them, then the means of the groups and of all."""
+    """The sets one by one if the table shows them, then the means of the groups and of all."""
     columns: list[tuple[str, list[str]]] = []
     if table.per_set:
         columns += [(name, [name]) for name in groups if groups[name] != "mtd"]
@@ -182,7 +182,7 @@ def _cells(
     ours = [name for name in groups if groups[name] != "other"]
     if len(ours) > 1:
         columns.append(("overall", ours))
-    # What the paper has and is not run here stands beside the rest.
+    # Deep rows that are not run here show the paper's numbers alone.
     cells = published(table.name) if table.name in tables() else ()
     known = dict.fromkeys(
         cell.row for cell in cells if cell.row.startswith(PREFIX) and cell.row not in labels
@@ -210,7 +210,7 @@ def _cell(
     paper = lookup(source, column, label, metric) if source in tables() else None
     value = stderr = over_images = None
     if found:
-        # One column a random subset; a single one where there are none.
+        # (n_sets, n_subsets); one column if there are no subsets.
         values = np.array([np.atleast_1d(entry) for entry, _ in found], np.float64)
         means = values.mean(axis=0)
         value = float(means.mean())
@@ -233,8 +233,8 @@ def _cell(
 def _same_sets(
     table: Table, there: Sequence[str], label: str, metric: str, has_mean: bool
 ) -> float | None:
-    """The paper's mean over some sets, from its numbers for each (Table 7); None where it lacks
-    them, or where the sets are a whole group, whose mean it has."""
+    """The paper's mean over some sets, from its numbers for each (Table 7). None if it lacks one of
+    them, or if the sets are a whole group, whose mean it prints."""
     if not table.by_category or not there or (has_mean and set(there) in _WHOLE):
         return None
     found = [lookup("per-category", name, label, metric) for name in there]
@@ -244,12 +244,12 @@ def _same_sets(
 
 
 def _pretrained(job: Job) -> bool:
-    """Whether it trains a network that begins with weights, which may not be there."""
+    """Whether it trains a network from ImageNet weights, which may be unavailable."""
     return job.training is not None and RIVALS[job.row.removeprefix(PREFIX)][1]
 
 
 def _collapses(figures: dict[tuple[str, str], Figures]) -> list[str]:
-    """Which training ended with all images in one cluster."""
+    """Notes on trainings that ended with all images in one cluster."""
     lines = []
     for (name, label), found in figures.items():
         seeds = found.get("collapsed", [])
@@ -260,7 +260,7 @@ def _collapses(figures: dict[tuple[str, str], Figures]) -> list[str]:
 
 
 def _idle(figures: dict[tuple[str, str], Figures]) -> list[str]:
-    """Which training had epochs without anything to learn from."""
+    """Notes on trainings that had epochs with nothing to learn."""
     lines = []
     for (name, label), found in figures.items():
         idle, epochs = np.atleast_1d(found.get("idle", 0)), np.atleast_1d(found.get("epoch", 0))
@@ -277,7 +277,7 @@ def _idle(figures: dict[tuple[str, str], Figures]) -> list[str]:
 
 
 def _places(figures: dict[tuple[str, str], Figures]) -> dict[str, str]:
-    """On what the networks were trained, which may have been on another machine."""
+    """The devices that networks were trained on, maybe of another machine."""
     seen = {
         ("GPU" if gpu else "CPU") + (" (bfloat16)" if half else "")
         for found in figures.values()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from importlib.util import find_spec
 
+from flawsort.core.devices import CPU, GPUS, choose_device, gpu_of
 from flawsort.core.errors import OptionError
 from flawsort.scores.engines.base import Engine
 from flawsort.scores.engines.cpu import CpuEngine
@@ -14,8 +14,8 @@ __all__ = ["ARITHMETIC", "CpuEngine", "Engine", "choose_engine"]
 
 # What each device can compute in, its default first.
 ARITHMETIC = {
-    "cpu": ("int8", "float32", "bfloat16"),
-    "cuda": ("float16", "bfloat16", "tf32", "float32"),
+    CPU: ("int8", "float32", "bfloat16"),
+    **{kind: gpu.arithmetic for kind, gpu in GPUS.items()},
 }
 
 
@@ -28,13 +28,10 @@ def choose_engine(
     size of the work, or, if exact, for one in which distances of float16 patches are right to the
     last digits of float32: float32 on the CPU, float16 (with sums in float32) on a GPU.
     """
-    if device is not None and not re.fullmatch(r"cpu|cuda(:[0-9]+)?", device):
-        raise OptionError(f"must be cpu, cuda or cuda:N. Got '{device}'.", parameter="device")
-    n_gpus = 0 if device == "cpu" else _gpus()
-    if device is None:
-        device = "cuda" if n_gpus else "cpu"
-    kind = device.partition(":")[0]
-    if arithmetic is None and kind == "cpu":
+    device = choose_device(device)
+    gpu = gpu_of(device)
+    kind = CPU if gpu is None else gpu.kind
+    if arithmetic is None and gpu is None:
         return CpuEngine("float32" if exact else "auto")
     if arithmetic is None:
         arithmetic = ARITHMETIC[kind][0]
@@ -43,24 +40,11 @@ def choose_engine(
             f"must be one of {', '.join(ARITHMETIC[kind])} on {kind}. Got '{arithmetic}'.",
             parameter="arithmetic",
         )
-    if kind == "cuda":
-        return _on_gpu(device, n_gpus, arithmetic)
+    if gpu is not None:
+        return _on_torch(device, arithmetic, fused=gpu.has_triton and _kernels_run(device))
     if arithmetic == "bfloat16":
-        return _on_torch("cpu", arithmetic, fused=False)
+        return _on_torch(CPU, arithmetic, fused=False)
     return CpuEngine("int8" if arithmetic == "int8" else "float32")
-
-
-def _on_gpu(device: str, n_gpus: int, arithmetic: str) -> Engine:
-    if int(device.partition(":")[2] or 0) >= n_gpus:
-        torch = (
-            "" if find_spec("torch") else " torch is not installed: pip install 'flawsort[torch]'."
-        )
-        raise OptionError(
-            f"'{device}' is not among the {n_gpus} GPUs that can be used here.{torch} Use cpu, or "
-            "leave it out.",
-            parameter="device",
-        )
-    return _on_torch(device, arithmetic, fused=_kernels_run(device))
 
 
 @cache
@@ -78,7 +62,9 @@ def _kernels_run(device: str) -> bool:
         pair = torch.zeros((1, 2), dtype=torch.int32, device=device)
         pair_maxima(bags, bags, pair, both_ways=True, tf32=False)
         bank_maxima(bags[0], bags[0], n_processors=1, tf32=False)
-        torch.cuda.synchronize(device)
+        gpu = gpu_of(device)
+        if gpu is not None:
+            gpu.synchronize(torch.device(device))
     except Exception:  # whatever a compiler or a driver may raise
         return False
     return True
@@ -94,27 +80,3 @@ def _on_torch(device: str, arithmetic: str, *, fused: bool) -> Engine:
     from flawsort.scores.engines.torch_engine import TorchEngine
 
     return TorchEngine(device, arithmetic, fused=fused)  # type: ignore[arg-type]  # checked above
-
-
-def _gpus() -> int:
-    """How many GPUs torch can use. It takes seconds to import: only where there may be some."""
-    if find_spec("torch") is None or not _driver():
-        return 0
-    import torch
-
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-def _driver() -> bool:
-    """Whether CUDA's driver is there and sees a GPU."""
-    import ctypes
-    import sys
-
-    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-    try:
-        driver = ctypes.CDLL(name)
-    except OSError:
-        return False
-    count = ctypes.c_int()
-    known = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
-    return bool(known and count.value > 0)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.records import Floats
-from flawsort.core.threads import in_threads, single_threaded_blas
+from flawsort.core.threads import blocks, in_threads, single_threaded_blas
 from flawsort.scores.nearest import BothWays
 
 if TYPE_CHECKING:
@@ -88,10 +88,9 @@ class Int8:
         rows, columns = first[0], second[1]
         along = np.empty(len(rows), np.int32)
         across = np.full(columns.shape[1], np.iinfo(np.int32).min, np.int32)
-        for start in range(0, len(rows), ROWS):
-            piece = {"rows": rows[start : start + ROWS], "columns": columns}
-            products = _session().run(None, piece)[0]
-            along[start : start + ROWS] = products.max(axis=1)
+        for some in blocks(len(rows), ROWS):
+            products = _session().run(None, {"rows": rows[some], "columns": columns})[0]
+            along[some] = products.max(axis=1)
             np.maximum(across, products.max(axis=0), out=across)
         return self._distance(along), self._distance(across)
 

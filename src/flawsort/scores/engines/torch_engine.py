@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from flawsort.core.devices import gpu_of
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Bags, Floats, Ints, Progress
 from flawsort.scores.nearest import Nearest
@@ -37,7 +38,7 @@ DIM_MULTIPLE = 8
 
 
 class TorchEngine:
-    """device: "cpu", "cuda" or "cuda:N". arithmetic: of the products; sums are in float32. Bags
+    """device: see flawsort.core.devices. arithmetic: of the products; sums are in float32. Bags
     are kept in float16, so that float16 loses nothing. fused: by Triton's kernels."""
 
     def __init__(self, device: str, arithmetic: Arithmetic, *, fused: bool) -> None:
@@ -45,16 +46,15 @@ class TorchEngine:
         self._arithmetic = arithmetic
         self._dtype = _DTYPES[arithmetic]
         self._fused = fused
-        cuda = self._device.type == "cuda"
-        # A GPU of the larger kind does 5e14 a second in the fused kernels.
-        self.exact_flop = 5e15 if fused and cuda else 1e15 if cuda else 2e12
+        self._gpu = gpu_of(device)
+        self.exact_flop = 2e12
+        if self._gpu is not None:
+            self.exact_flop = self._gpu.fused_flop if fused else self._gpu.exact_flop
 
     @property
     def name(self) -> str:
         what = "Triton" if self._fused else "torch"
-        where = "the CPU"
-        if self._device.type == "cuda":
-            where = torch.cuda.get_device_name(self._device)
+        where = "the CPU" if self._gpu is None else self._gpu.model(self._device)
         return f"{what} on {where}, {self._arithmetic}"
 
     def for_work(self, flop: float) -> TorchEngine:
@@ -112,7 +112,7 @@ class TorchEngine:
             try:
                 table = self._table(patches, extra, numbers, progress)
             except torch.OutOfMemoryError:  # each pair twice then, a block at a time
-                torch.cuda.empty_cache()
+                self._free_cache()
             else:
                 self._tell(statistic, np.arange(len(patches)), numbers, table, own)
                 return statistic.result()
@@ -319,7 +319,7 @@ class TorchEngine:
             try:
                 result = work(start, stop)
             except torch.OutOfMemoryError as error:
-                torch.cuda.empty_cache()
+                self._free_cache()
                 if stop - start == 1:
                     raise OptionError(
                         f"The GPU's memory ({self._memory()}) does not hold the smallest piece of "
@@ -361,27 +361,30 @@ class TorchEngine:
 
     def _bank_piece(self, dim: int) -> int:
         """How many patches of a bank are on the device at a time."""
-        if self._device.type != "cuda":
+        if self._gpu is None:
             return 2**18
-        free = int(torch.cuda.mem_get_info(self._device)[0])
+        free = self._gpu.memory(self._device)[0]
         piece = int(free * SHARE_OF_MEMORY / 2) // int(self._dtype.itemsize * dim)
         return max(PATCHES_MULTIPLE, piece // PATCHES_MULTIPLE * PATCHES_MULTIPLE)
 
     def _fits(self, n_images: int, n_peers: int, n_patches: int) -> bool:
-        if self._device.type != "cuda":
+        if self._gpu is None:
             return True
-        free = int(torch.cuda.mem_get_info(self._device)[0])
+        free = self._gpu.memory(self._device)[0]
         return 4 * n_images * n_peers * n_patches <= SHARE_OF_MEMORY * free
 
     def _memory(self) -> str:
-        free, total = torch.cuda.mem_get_info(self._device)
+        assert self._gpu is not None  # no other memory ends in an OutOfMemoryError
+        free, total = self._gpu.memory(self._device)
         return f"{free / 2**30:.1f} of {total / 2**30:.1f} GB free"
 
     @property
     def _processors(self) -> int:
-        if self._device.type != "cuda":
-            return 1
-        return int(torch.cuda.get_device_properties(self._device).multi_processor_count)
+        return 1 if self._gpu is None else self._gpu.processors(self._device)
+
+    def _free_cache(self) -> None:
+        if self._gpu is not None:
+            self._gpu.free_cache()
 
     @property
     def _tf32(self) -> bool:

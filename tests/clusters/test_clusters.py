@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flawsort import AnomalyClusterer, Bags
-from flawsort.clusters.group import group
+from flawsort.clusters import group
 from flawsort.clusters.large_ward import tree
 from flawsort.clusters.ward import cut
 from flawsort.core.records import ImageSet
