@@ -56,9 +56,7 @@ class TestAssign:
         assert (answer.code, answer.err) == (0, "")
         assert re.search(r"lots.csv +Group 0 +Group 1", answer.out)
         assert re.search(r"lot 0 +4 +3\n", answer.out)
-        assert answer.out.endswith(
-            "Kept: run/assigned/monday; see them with flawsort review run.\n"
-        )
+        assert answer.out.endswith("Kept: run/assigned/monday\nNext: flawsort review run\n")
         kept = open_kept(here / "run", "monday")
         assert kept.table.keys() == ASSIGNED
         assert kept.table["period"] == [f"lot {i % 2}" for i in range(14)]
@@ -91,7 +89,7 @@ class TestAssign:
         known = [row for row in told["images"] if row["cluster"] >= 0]
         assert all(row["proposal"] == -1 for row in known)
         answer = cli("assign", "green0.png", "green1.png", "one", "-r", "run", "-q")
-        assert "New kinds: 1 proposed, of " in answer.out
+        assert re.search(r"\n\d images fit no group of the run; they look like", answer.out)
 
     @pytest.mark.parametrize("arithmetic", ["float32", "int8"])
     def test_device_and_arithmetic(
@@ -238,15 +236,18 @@ class TestSummary:
         assert answer.code == 0, answer.err
         blocks = answer.out.split("\n\n")
         begin = [block.split()[0] for block in blocks]
-        assert begin == ["3", "cluster", "name", "folder", "Table:"]
+        assert begin == ["3", "group", "name", "folder", "Table:"]
 
     @pytest.mark.parametrize(
         ("sizes", "said"),
         [
-            ([1], "1 proposed, of 1 image."),
-            ([4], "1 proposed, of 4 images."),
-            ([3, 1], "2 proposed, of 3 and 1 images."),
-            ([5, 3, 2], "3 proposed, of 5, 3 and 2 images."),
+            ([1], "1 image fits no group of the run."),
+            ([4], "4 images fit no group of the run; they look like one new kind."),
+            (
+                [3, 1],
+                "4 images fit no group of the run; they look like 2 new kinds, of 3 and 1 images.",
+            ),
+            ([5, 3, 2], "they look like 3 new kinds, of 5, 3 and 2 images."),
         ],
     )
     def test_new_kinds(
@@ -260,5 +261,5 @@ class TestSummary:
         }  # fmt: skip
         show_assignment(result, None)
         out = capsys.readouterr().out
-        assert f"New kinds: {said}\n" in out
-        assert "in today: 1 image, 0.0 expected" in out
+        assert f"{said}\n" in out
+        assert "More frequent: New kind in today: 1 image, where 0.0 would be usual.\n" in out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -231,14 +232,16 @@ def show_assignment(result: dict[str, Any], output: Path | None) -> None:
     rows = [[label, titles[label], count] for label, count in result["counts"].items()]
     images = pluralise(result["n_images"], "image")
     console.say(f"{images} sorted into the groups of {result['run']}.")
-    _show_table(["cluster", "", "images"], rows)
+    _show_table(["group", "", "images"], rows)
     if output is None or result["n_images"] <= SHOWN_ROWS:
         shown = result["images"][:SHOWN_ROWS]
         columns = ["name", "cluster", "title", "confidence", "nearest", "novelty", "score"]
-        _show_table(columns, [[row[name] for name in columns] for row in shown])
+        heads = ["name", "group", *columns[2:]]
+        _show_table(heads, [[row[name] for name in columns] for row in shown])
         more = result["n_images"] - len(shown)
         if more:
             console.say(f"{more:,} more: write them all with -o FILE.csv.")
+        console.say("A novelty above 1 means a new kind. A confidence near 0 means a close call.")
     _show_periods(result)
     notes = [*_trend_notes(result), *_further_notes(result, output)]
     if notes:
@@ -265,29 +268,36 @@ def _show_periods(result: dict[str, Any]) -> None:
 
 
 def _trend_notes(result: dict[str, Any]) -> list[str]:
-    """What has risen, and what is new."""
+    """Groups that have become more frequent, and images that fit none."""
     notes = []
     for rise in result["rises"]:
         what = result["titles"][str(rise["group"])]
         notes.append(
-            f"Rise: {what} in {rise['period']}: {pluralise(rise['count'], 'image')}, "
-            f"{rise['expected']:.1f} expected from before."
+            f"More frequent: {what} in {rise['period']}: {pluralise(rise['count'], 'image')}, "
+            f"where {rise['expected']:.1f} would be usual."
         )
-    if result["new_kinds"]:
-        *others, last = result["new_kinds"]
-        before = f"{', '.join(map(str, others))} and " if others else ""
-        sizes = f"{before}{last} image{'' if sum(result['new_kinds']) == 1 else 's'}"
-        notes.append(f"New kinds: {len(result['new_kinds'])} proposed, of {sizes}.")
+    sizes = result["new_kinds"]
+    if sizes:
+        fit = "fits" if sum(sizes) == 1 else "fit"
+        notes.append(f"{pluralise(sum(sizes), 'image')} {fit} no group of the run{_alike(sizes)}.")
     return notes
 
 
+def _alike(sizes: list[int]) -> str:
+    """What the images of new kinds look like among each other."""
+    if len(sizes) == 1:
+        return "; they look like one new kind" if sizes[0] > 1 else ""
+    *others, last = map(str, sizes)
+    return f"; they look like {len(sizes)} new kinds, of {', '.join(others)} and {last} images"
+
+
 def _further_notes(result: dict[str, Any], output: Path | None) -> list[str]:
-    """What was set aside, and where the rest is."""
+    """What was set aside, where the rest is, and what to do next."""
     notes = [f"Set aside: {entry['name']}: {entry['reason']}" for entry in result["set_aside"]]
     if output is not None:
         notes.append(f"Table: {output}")
     if result["kept"]:
-        notes.append(f"Kept: {result['kept']}; see them with flawsort review {result['run']}.")
+        notes += [f"Kept: {result['kept']}", f"Next: flawsort review {shlex.quote(result['run'])}"]
     return notes
 
 

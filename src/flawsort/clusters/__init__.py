@@ -50,8 +50,8 @@ def group(
     notes: tuple[str, ...] = ()
     if wanted < at_least:
         notes = (
-            f"{at_least} groups and not {wanted}: so many were told apart by people in the run "
-            "that the labels are from.",
+            f"Made {at_least} groups instead of {wanted}: reviewers of the earlier run kept that "
+            "many apart.",
         )
     k = max(wanted, at_least)
     labels = cut(merges, k)[np.argsort(order)]
