@@ -17,10 +17,16 @@ from flawsort import AnomalyClusterer, BackboneError, Bags, InputError, Method, 
 from flawsort.backbones import BackboneInfo, load_backbone
 from flawsort.backbones.embed import embed
 from flawsort.backbones.patches import patch_embeddings
+from flawsort.core.text import either
 from flawsort.embeddings.extent import N_EXTENTS
+from flawsort.embeddings.method import poolings_of_any_weights
+from flawsort.embeddings.pooling import POOLINGS
 from flawsort.images.find import array_images, find_images
 from helpers.picture_files import png16
 from helpers.plates import KINDS, NORMALS, SIDE, groups, plate, plate_arrays, settings, write_plates
+
+POOLING_NAMES = either(f"'{name}'" for name in POOLINGS)
+UNIFORM_POOLINGS = either(f"'{name}'" for name in poolings_of_any_weights())
 
 RESULTS = ("labels_", "scores_", "weights_", "embeddings_", "linkage_")
 
@@ -525,7 +531,7 @@ class TestErrors:
         ("choices", "message"),
         [
             ({"weights": "x"}, "weights must be 'auto' or 'uniform'. Got 'x'."),
-            ({"pooling": "max"}, "pooling must be 'residual' or 'average'. Got 'max'."),
+            ({"pooling": "max"}, f"pooling must be {POOLING_NAMES}. Got 'max'."),
             ({"nearest_share": 0}, "nearest_share must be greater than 0 and at most 1. Got 0."),
             ({"nearest_share": 1.1}, "at most 1. Got 1.1."),
             ({"n_peers": 1}, "n_peers must be 'all' or at least 2. Got 1."),
@@ -535,7 +541,7 @@ class TestErrors:
             ({"temperature": float("inf")}, "temperature must be greater than 0 and finite"),
             ({"absolute_temperature": -1}, "absolute_temperature must be greater than 0"),
             ({"temperature": 1, "absolute_temperature": 1}, "not both"),
-            ({"weights": "uniform"}, "pooling must be 'average' for uniform weights"),
+            ({"weights": "uniform"}, f"pooling must be {UNIFORM_POOLINGS} for uniform weights"),
         ],
     )
     def test_method_choices(self, choices: dict[str, Any], message: str) -> None:

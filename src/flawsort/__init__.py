@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from flawsort.embeddings.method import Method
     from flawsort.estimator import AnomalyClusterer
     from flawsort.images.view import View
-    from flawsort.runs.folder import Run, open_run
+    from flawsort.runs.folder import open_run
+    from flawsort.runs.run import Run
 
 __all__ = [
     "AnomalyClusterer",
@@ -34,7 +35,7 @@ _HOMES = {
     "AnomalyClusterer": "estimator",
     "Bags": "core.records",
     "Method": "embeddings.method",
-    "Run": "runs.folder",
+    "Run": "runs.run",
     "View": "images.view",
     "open_run": "runs.folder",
 }

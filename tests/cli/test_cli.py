@@ -11,8 +11,12 @@ import pytest
 
 import flawsort
 from flawsort.cli import KEPT, LEFT
+from flawsort.core.text import either
+from flawsort.embeddings.pooling import POOLINGS
 from helpers.command_line import assert_refused
 from helpers.plates import MAIN, STALLING_MAIN, Answer, Cli, contents, run_code, start
+
+POOLING_NAMES = either(f"'{name}'" for name in POOLINGS)
 
 
 class TestErrors:
@@ -68,7 +72,7 @@ class TestErrors:
             ("paper --list --deep-epochs x", "--deep-epochs must be a whole number. Got 'x'."),
             ("cluster parts -o new --weights x", "--weights must be 'auto' or 'uniform'."),
             ("cluster parts -n good -o new --weights uniform", "so normal images have no use"),
-            ("cluster parts -o new --pooling x", "--pooling must be 'residual' or"),
+            ("cluster parts -o new --pooling x", f"--pooling must be {POOLING_NAMES}."),
             ("cluster parts -o new --peers x", "--peers must be all or a whole number. Got 'x'."),
             ("cluster parts -o new --peers 1", "--peers must be 'all' or at least 2. Got 1."),
             ("cluster parts -o new --temperature inf", "greater than 0 and finite. Got inf."),

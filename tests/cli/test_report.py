@@ -6,11 +6,15 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
-from flawsort import View
+from flawsort import OptionError, View
+from flawsort.cli.report import render_again
 from flawsort.images.view import thumbnail
+from helpers import faults
 from helpers.command_line import SMALL
+from helpers.faults import Fault, watched
 from helpers.plates import Cli, contents
 
 
@@ -50,3 +54,15 @@ def test_padding_is_cold(here: Path, cli: Cli) -> None:
             drawn = picture.crop((0, 0, 768, 40))
         plain = thumbnail(here / "wide" / path.stem, View(fit="pad"), (64, 64), 768)
         assert drawn.tobytes() == plain.crop((0, 0, 768, 40)).tobytes()
+
+
+def test_each_heat_map_is_whole_or_not_there(tmp_path: Path, saved: Path) -> None:
+    render_again(saved, tmp_path / "page.html", tmp_path / "whole")
+    whole = contents(tmp_path / "whole")
+    full = Fault(tmp_path / "maps", faults.error("ENOSPC"), 10)
+    told = "Cannot write the heat map '.*png': No space left on device"
+    with watched(full), pytest.raises(OptionError, match=told):
+        render_again(saved, tmp_path / "page.html", tmp_path / "maps")
+    found = contents(tmp_path / "maps")
+    assert 0 < len(found) < len(whole)
+    assert found.items() <= whole.items()

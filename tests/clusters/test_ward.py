@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.cluster.hierarchy import fcluster, is_valid_linkage
+from scipy.cluster.hierarchy import fcluster, is_monotonic, is_valid_linkage
 
-from flawsort.clusters.ward import cut, number_by_size, reorder_leaves, ward_linkage
+from flawsort.clusters.ward import cut, linkage_of, number_by_size, reorder_leaves, ward_linkage
 from flawsort.core.errors import OptionError
-from helpers.bags import Array, same_partition
+from helpers.bags import Array, blobs, same_partition
 
 
 def points(n: int, *, ties: bool = False, seed: int = 0) -> Array:
@@ -142,3 +142,50 @@ def test_reordered_leaves_are_cut_alike(ties: bool) -> None:
         assert same_partition(cut(moved, k)[order], cut(merges, k))
     back = reorder_leaves(moved, np.argsort(order))
     np.testing.assert_array_equal(back, merges)
+
+
+# ---- the tree of some of the images ----
+
+
+def cut_of_part(merges: Array, k: int) -> Array:
+    """Labels without the library's own cut: merges are joined one after the other."""
+    n = len(merges) + 1
+    members: dict[int, list[int]] = {leaf: [leaf] for leaf in range(n)}
+    for step in range(n - k):
+        left, right = (int(one) for one in merges[step, :2])
+        members[n + step] = members.pop(left) + members.pop(right)
+    labels = np.empty(n, int)
+    for group, leaves in enumerate(members.values()):
+        labels[leaves] = group
+    return labels
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("n_shown", [1, 2, 9, 39, 40])
+def test_the_tree_of_a_part_is_cut_as_the_whole_is(n_shown: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    whole = ward_linkage(blobs([20, 12, 8], seed=seed))
+    rows = rng.permutation(40)[:n_shown]  # in any order
+    part = linkage_of(whole, rows)
+    assert part.shape == (n_shown - 1, 4)
+    assert part.dtype == np.float64
+    if n_shown > 1:
+        assert is_valid_linkage(part)
+        assert is_monotonic(part)
+    for k in range(1, 41):
+        restricted = cut(whole, k)[rows]
+        groups = len(np.unique(restricted))
+        # Also where groups have nobody here: the part has as many groups as are left.
+        assert same_partition(cut_of_part(part, groups), restricted)
+        assert same_partition(cut(part, groups), restricted)
+
+
+def test_heights_are_those_of_the_merges_that_are_left() -> None:
+    #  0   1   2   3   4     height 1: 0+1, 2: 3+4, 3: 2+(3,4), 4: all
+    whole = np.array([[0, 1, 1, 2], [3, 4, 2, 2], [2, 6, 3, 3], [5, 7, 4, 5]], float)
+    np.testing.assert_array_equal(linkage_of(whole, np.arange(5)), whole)
+    np.testing.assert_array_equal(
+        linkage_of(whole, np.array([4, 2, 0])), [[0, 1, 3, 2], [2, 3, 4, 3]]
+    )
+    np.testing.assert_array_equal(linkage_of(whole, np.array([1, 0])), [[0, 1, 1, 2]])
+    assert linkage_of(whole, np.array([3])).shape == (0, 4)

@@ -85,6 +85,13 @@ def test_bags_say_their_sizes_and_can_be_taken() -> None:
     assert Bags(patches, (2, 3)).take(np.array([0])).valid is None
 
 
+def test_a_set_is_shown_in_one_short_line() -> None:
+    names = tuple(f"{number}.png" for number in range(5000))
+    images = ImageSet(names, tuple(map(Path, names)), names, (SetAside("x", "is empty"),))
+    assert repr(images) == "<ImageSet of 5,000: '0.png', '1.png', '2.png', ...; 1 set aside>"
+    assert repr(images.take([7])) == "<ImageSet of 1: '7.png'; 1 set aside>"
+
+
 def test_records_are_frozen() -> None:
     bags = Bags(unit_vectors(1, 1, 2), (1, 1))
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -18,9 +18,10 @@ from flawsort import AnomalyClusterer, InputError, OptionError, View
 from flawsort.backbones.embed import _content
 from flawsort.clusters.placement import Placement
 from flawsort.core.records import RemoteFile
-from flawsort.core.remote import is_url, write_whole
+from flawsort.core.remote import is_url
+from flawsort.core.text import printable
 from flawsort.images.decode import is_deep
-from flawsort.images.find import find_images, printable
+from flawsort.images.find import find_images
 from flawsort.images.view import UnreadableImage, decode, measure_window, thumbnail
 from flawsort.runs.tables import images_table
 from helpers.part_batches import assert_same_values
@@ -235,28 +236,3 @@ class TestRead:
         np.testing.assert_array_equal(here.labels_, there.labels_)
         np.testing.assert_array_equal(here.embeddings_, there.embeddings_)
         assert_same_values(here.regions_, there.regions_)
-
-
-@needs_fsspec
-class TestWrite:
-    @pytest.mark.parametrize("place", ["{}/a/b.bin", "file://{}/a/b.bin", "memory://bucket{}/b"])
-    def test_whole(self, tmp_path: Path, place: str) -> None:
-        url = place.format(tmp_path)
-        write_whole(url, b"first")
-        write_whole(url, b"second")
-        assert RemoteFile(url).read_bytes() == b"second"
-
-    def test_nothing_is_left_of_a_failure(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        from fsspec.implementations.local import LocalFileSystem
-
-        def full(*_: Any, **__: Any) -> None:
-            raise OSError(28, "No space left on device")
-
-        write_whole(f"{tmp_path}/x", b"first")
-        monkeypatch.setattr(LocalFileSystem, "mv", full)
-        with pytest.raises(OSError, match="No space left"):
-            write_whole(f"{tmp_path}/x", b"second")
-        assert [path.name for path in tmp_path.iterdir()] == ["x"]
-        assert (tmp_path / "x").read_bytes() == b"first"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flawsort.core.text import either, pluralise
+from pathlib import Path, PureWindowsPath
+
+from flawsort.core.text import clean, either, first_line, pluralise, printable
 
 
 def test_counted() -> None:
@@ -21,3 +23,21 @@ def test_one_of_several_names() -> None:
     assert either(["a"]) == "a"
     assert either("ab") == "a or b"
     assert either(name for name in "abc") == "a, b or c"
+
+
+def test_clean() -> None:
+    assert clean("plain \u00f6 \U0001f529") == "plain \u00f6 \U0001f529"
+    assert clean("a\x00b\x1b[31m\n\x85\udcff\uffff") == "a\ufffdb\ufffd[31m" + "\ufffd" * 4
+    assert clean(3) == "3"
+
+
+def test_printable() -> None:
+    assert printable(Path("lot 1") / "ö.png") == "lot 1/ö.png"
+    assert printable(PureWindowsPath("lot\\a.png")) == "lot/a.png"
+    assert printable("b\udcff") == "b\\udcff"
+
+
+def test_first_line() -> None:
+    assert first_line(ValueError("  it broke.\nand more")) == "it broke"
+    assert first_line(ValueError()) == "ValueError"
+    assert first_line(ValueError("x" * 999)) == "x" * 300

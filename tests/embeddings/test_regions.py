@@ -339,7 +339,8 @@ def test_scores_are_those_of_an_image_with_one_flaw(landscape: tuple[Array, Outl
 def test_masks_as_text(cells: Any, text: str) -> None:
     given = np.array(list(cells), np.int32)
     assert mask_text(given) == text
-    back = mask_cells(text)
+    back, ends = mask_cells([text])
+    assert ends.tolist() == [len(given)]
     assert back.dtype == np.int32
     np.testing.assert_array_equal(back, given)
 
@@ -348,7 +349,26 @@ def test_any_mask_comes_back() -> None:
     rng = np.random.default_rng(2)
     for share in (0.05, 0.5, 0.95):
         cells = np.flatnonzero(rng.random(1024) < share)
-        np.testing.assert_array_equal(mask_cells(mask_text(cells)), cells)
+        np.testing.assert_array_equal(mask_cells([mask_text(cells)])[0], cells)
+
+
+def test_several_masks_come_back_one_after_the_other() -> None:
+    rng = np.random.default_rng(3)
+    shares = (0.0, 0.01, 0.9, 0.0, 1.0, 0.5)
+    given = [np.flatnonzero(rng.random(64) < share) for share in shares]
+    cells, ends = mask_cells([mask_text(one) for one in given])
+    assert (cells.dtype, ends.dtype) == (np.int32, np.int64)
+    np.testing.assert_array_equal(cells, np.concatenate(given))
+    assert ends.tolist() == np.cumsum([len(one) for one in given]).tolist()
+    assert [one.tolist() for one in mask_cells([])] == [[], []]
+
+
+def test_boxes_of_masks_that_go_around_the_end_of_a_row() -> None:
+    cells, ends = mask_cells(["5-9 14", "3", "0-15", "1-2 5-6"])
+    outlines = Outlines(np.arange(4), np.ones(4, np.float32), cells, ends)
+    boxes = [(0, 1, 4, 4), (3, 0, 4, 1), (0, 0, 4, 4), (1, 0, 3, 2)]
+    np.testing.assert_array_equal(outlines.boxes((4, 4)) * 4, boxes)
+    assert Outlines.of([]).boxes((4, 4)).shape == (0, 4)
 
 
 def test_masks_and_cells(landscape: tuple[Array, Outlines]) -> None:

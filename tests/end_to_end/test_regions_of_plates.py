@@ -181,7 +181,7 @@ def test_a_saved_run_keeps_regions_and_kinds(model: AnomalyClusterer, tmp_path: 
     np.testing.assert_array_equal(table["heat"], model.heat_.normalise(outlines.peaks))
     boxes = outlines.boxes(model.grid_)
     for region, mask in enumerate(table["mask"]):
-        np.testing.assert_array_equal(mask_cells(mask), outlines[region])
+        np.testing.assert_array_equal(mask_cells([mask])[0], outlines[region])
         corner = [table["x"][region], table["y"][region]]
         span = [table["width"][region], table["height"][region]]
         np.testing.assert_allclose([*corner, *np.add(corner, span)], boxes[region])

@@ -407,6 +407,24 @@ class TestOtherPages:
         desk.go("Export")
         expect(desk.page.get_by_text("14 images in 2 groups")).to_be_visible()
 
+    def test_new_images_of_one_group_are_picked_out(self, desk: Desk) -> None:
+        batch = {
+            "name": "monday", "n": 3, "at": "", "by": "", "groups": [0, 1, -1], "rises": [],
+            "table": {"name": ["a.png", "b.png", "c.png"], "confidence": [0.9, 0.8, 0.1]},
+            "thumbnails": [False] * 3, "proposals": [],
+            "counts": {"periods": ["mon"], "groups": [-1, 0, 1], "table": [[1, 1, 1]]},
+        }  # fmt: skip
+        listed = [{"name": "monday", "n": 3, "at": "", "reason": ""}]
+        desk.page.route("**/api/assigned", lambda route: route.fulfill(json=listed))
+        desk.page.route("**/api/assigned/monday", lambda route: route.fulfill(json=batch))
+        desk.go("New images")
+        thumbs = desk.page.locator(".new-page .thumb")
+        expect(thumbs).to_have_count(3)
+        desk.page.locator(".new-page").get_by_role("button", name="Group 1").click()
+        expect(thumbs).to_have_count(1)
+        desk.press("r")  # a group that is picked out here is not one to rename
+        expect(desk.page.locator("#toast")).to_contain_text("Choose a group in the list first")
+
     def test_the_keys_are_all_listed(self, desk: Desk) -> None:
         desk.press("?")
         expect(desk.page.get_by_role("dialog", name="Keys")).to_contain_text("Ctrl + Shift + Z")

@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 
 from flawsort import AnomalyClusterer, Method, View
+from flawsort import clusters as grouping
 from flawsort import estimator as pipeline
 from flawsort.backbones import load_backbone
 from flawsort.backbones.embed import embed_batch
-from flawsort.clusters import group as grouping
 from flawsort.clusters.advice import Advice
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, ImageSet, SetAside
@@ -39,7 +39,8 @@ from flawsort.images.find import array_images, find_images
 from flawsort.images.inputs import distinct_rows
 from flawsort.scores.engines import CpuEngine, cpu
 from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
-from helpers.bags import flawed_patches, naive_peer_distances, same_partition
+from helpers.bags import flawed_patches, same_partition
+from helpers.oracles import naive_peer_distances
 from helpers.part_batches import assert_same_values
 from helpers.plates import KINDS, contents, plate, plate_arrays, settings, write_plates
 

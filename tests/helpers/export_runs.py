@@ -7,7 +7,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +14,10 @@ from PIL import Image
 
 from flawsort import Run, View
 from flawsort.labels.groups import Labelling, first_labelling
+from helpers.runs import GRID as GRID
+from helpers.runs import MadeRegion, build_run
 
-GRID = (4, 5)
 INPUT = (64, 80)
-REGION_COLUMNS = (
-    "name", "region", "cluster", "nearest", "confidence", "score", "heat", "x", "y", "width",
-    "height", "mask",
-)  # fmt: skip
 # A run has twelve images: 0 to 4 in cluster 0, 5 to 8 in 1, 9 to 11 in 2.
 CLUSTERS = (0,) * 5 + (1,) * 4 + (2,) * 3
 SIZES = ((40, 30), (50, 40), (33, 47), (40, 30), (64, 16), (20, 20))
@@ -82,46 +78,23 @@ def make_run(
     paths = [folder / f"{number}.png" for number in range(len(names))]
     for number, path in enumerate(paths):
         Image.fromarray(picture(number, SIZES[number % len(SIZES)])).save(path)
-    view = view or View()
     rng = np.random.default_rng(0)
     k, n = max(clusters) + 1, len(names)
-    embeddings = 4.0 * np.eye(3)[np.array(clusters)] + rng.random((n, 3))
-    scores = rng.random((n, GRID[0] * GRID[1]))
-    last = [cluster == k - 1 for cluster in clusters]
-    table: dict[str, list[Any]] = {
-        "name": list(names), "path": [str(path) for path in paths],
-        "sha256": [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths],
-        "cluster": list(clusters), "kinds": [str(cluster) for cluster in clusters],
-        "score": scores.max(axis=1).tolist(), "distance": rng.random(n).tolist(),
-        "typicality": rng.random(n).tolist(), "runner_up": [(c + 1) % k for c in clusters],
-        "runner_up_distance": rng.random(n).tolist(),
-        "flags": ["looks-normal" if normal else "" for normal in last],
-    }  # fmt: skip
-    return Run(
-        manifest={
-            "format": {"name": "flawsort-run", "version": 3}, "flawsort": "0.1.0",
-            "mode": "with normals", "n_images": n, "n_normals": 7, "seed": 0, "grid": list(GRID),
-            "backbone": {"name": "tiny", "input_size": list(INPUT)}, "view": view.describe(),
-            "clusters": {"n_clusters": k}, "heat": {"low": 0.2, "high": 1.0},
-        },
-        table=table, regions=regions_table(names, regions),
-        region_embeddings=np.zeros((len(regions), 3), np.float32),
-        scores=scores, valid=None, weights=scores, embeddings=embeddings,
-        linkage=np.zeros((n - 1, 4)), layout=rng.random((n, 2)), reference=None,
+    return build_run(
+        clusters,
+        names=names,
+        regions=[MadeRegion(image, cluster, mask) for image, _, cluster, mask in regions],
+        view=view,
+        embeddings=4.0 * np.eye(3)[np.array(clusters) % 3] + rng.random((n, 3)),
+        scores=rng.random((n, GRID[0] * GRID[1])),
         thumbnails=tuple(jpeg(path) for path in paths),
-        mask=None if view.mask is None else view.mask.read_bytes(),
-    )  # fmt: skip
-
-
-def regions_table(
-    names: Sequence[str], regions: Sequence[tuple[int, int, int, str]]
-) -> dict[str, list[Any]]:
-    table: dict[str, list[Any]] = {column: [] for column in REGION_COLUMNS}
-    for image, number, cluster, mask in regions:
-        values = (names[image], number, cluster, max(cluster, 0), 0.5, 0.9, 0.8)
-        for column, value in zip(REGION_COLUMNS, (*values, 0.1, 0.2, 0.3, 0.4, mask), strict=True):
-            table[column].append(value)
-    return table
+        table={
+            "path": [str(path) for path in paths],
+            "sha256": [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths],
+            "kinds": [str(cluster) for cluster in clusters],
+            "flags": ["looks-normal" if c == k - 1 else "" for c in clusters],
+        },
+    )
 
 
 def jpeg(path: Path) -> bytes:
@@ -147,8 +120,6 @@ def hostile(folder: Path) -> tuple[Run, Labelling]:
     """As many groups as there are hostile titles, and images with hostile names."""
     clusters = (*range(len(HOSTILE_TITLES)), 0)
     regions = [(row, 0, row, "7-8") for row in range(len(HOSTILE_TITLES) - 1)]
-    run = make_run(folder, names=HOSTILE_NAMES, clusters=(0,) * len(clusters), regions=regions)
-    run.table["cluster"] = list(clusters)
+    run = make_run(folder, names=HOSTILE_NAMES, clusters=clusters, regions=regions)
     run.table["flags"] = [""] * len(clusters)
-    run.manifest["clusters"]["n_clusters"] = len(HOSTILE_TITLES)
     return run, named(run, *HOSTILE_TITLES)

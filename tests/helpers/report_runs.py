@@ -11,7 +11,8 @@ import numpy as np
 from PIL import Image
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from flawsort.runs.folder import Run
+from flawsort.runs.run import Run
+from helpers.runs import MadeRegion, build_run
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -21,10 +22,6 @@ HOSTILE = (
     "long-" + "x" * 300 + ".png",
     "bytes that are no text \udcff.png",
 )
-REGION_COLUMNS = (
-    "name", "region", "cluster", "nearest", "confidence", "score", "heat", "x", "y", "width",
-    "height", "mask",
-)  # fmt: skip
 
 
 def thumbnail(rng: np.random.Generator, size: tuple[int, int]) -> bytes:
@@ -45,63 +42,35 @@ def make_run(n: int = 40, k: int = 4, dim: int = 48) -> Run:
     scores = 0.1 * rng.random((n, 20))
     scores[np.array(kind) > 0, 7] = 1.0
     names = [HOSTILE[i] if i < len(HOSTILE) else f"part-{i:04d}.png" for i in range(n)]
-    manifest: dict[str, Any] = {
-        "flawsort": "0.1.0", "mode": "with normals", "settings": {"glob": None, "temperature": 0.5},
-        "backbone": {"name": "tiny", "sha256": "c0ffee", "licence": "Apache-2.0", "origin": "here",
-                     "input_size": [64, 64], "dim": dim},
-        "grid": [4, 5], "n_images": n, "n_normals": 7, "seed": 0,
-        "clusters": {"n_clusters": k, "chosen": "auto", "advice": advice(k)},
-        "heat": {"low": 0.1, "high": 1.0},
-        "set_aside": [{"name": HOSTILE[0], "reason": "cut <short>", "kind": "normal"}],
-        "duplicates": [[HOSTILE[1], "copy.png"]], "warnings": ["mind <b>this</b>"],
-        "versions": {"numpy": "2"}, "timings": {"embed": 123.456},
-    }  # fmt: skip
-    regions = make_regions(names, cluster, scores)
-    table: dict[str, list[Any]] = {
-        "name": names, "path": names, "cluster": cluster, "kinds": kinds(names, cluster, regions),
-        "score": scores.max(axis=1).tolist(),
-        "distance": [0.5] * n, "typicality": rng.random(n).tolist(),
-        "runner_up": [(c + 1) % len(order) for c in cluster],
-        "flags": ["duplicate;odd"] + [""] * (n - 1),
-    }  # fmt: skip
+    regions = make_regions(cluster, scores)
     thumbs = tuple(thumbnail(rng, (16, 8 if i % 2 else 24)) for i in range(n))
-    return Run(
-        manifest=manifest, table=table, regions=regions,
-        region_embeddings=np.random.default_rng(n).random((len(regions["name"]), dim)),
-        scores=scores, valid=None, weights=scores,
-        embeddings=embeddings, linkage=tree, layout=rng.random((n, 2)), reference=None,
-        thumbnails=thumbs,
+    return build_run(
+        cluster, names=names, regions=regions, dim=dim, scores=scores, embeddings=embeddings,
+        linkage=tree, thumbnails=thumbs,
+        region_embeddings=np.random.default_rng(n).random((len(regions), dim)),
+        table={"typicality": rng.random(n).tolist(),
+               "flags": ["duplicate;odd"] + [""] * (n - 1)},
+        manifest={
+            "clusters": {"n_clusters": k, "chosen": "auto", "advice": advice(k)},
+            "heat": {"low": 0.1, "high": 1.0},
+            "set_aside": [{"name": HOSTILE[0], "reason": "cut <short>", "kind": "normal"}],
+            "duplicates": [[HOSTILE[1], "copy.png"]], "warnings": ["mind <b>this</b>"],
+        },
     )  # fmt: skip
 
 
-def make_regions(
-    names: list[str], cluster: list[int], scores: np.ndarray[Any, Any]
-) -> dict[str, list[Any]]:
+def make_regions(cluster: list[int], scores: np.ndarray[Any, Any]) -> list[MadeRegion]:
     """One where the hot patch is, like the image's group. Every third such image has another of
     two patches, like the next group, or like none where that would be the fourth."""
-    table: dict[str, list[Any]] = {name: [] for name in REGION_COLUMNS}
-    hot = [row for row in range(len(names)) if scores[row, 7] == 1.0]
-    for place, row in enumerate(hot):
-        nearest = (cluster[row] + 1) % (max(cluster) + 1)
-        found = [(cluster[row], cluster[row], 1.0, 0.4, 0.25, 0.2, 0.25, "7")]
+    found = []
+    for place, row in enumerate(np.flatnonzero(scores[:, 7] == 1.0).tolist()):
+        own, nearest = cluster[row], (cluster[row] + 1) % (max(cluster) + 1)
+        found.append(MadeRegion(row, own, "7", 1.0, 1.0, box=(0.4, 0.25, 0.2, 0.25)))
         if place % 3 == 0:
-            label = -1 if nearest == 3 else nearest
-            found.append((label, nearest, 0.4, 0.0, 0.75, 0.4, 0.25, "15-16"))
-        for region, (label, near, heat, *box, mask) in enumerate(found):
-            score = 0.1 + 0.9 * heat
-            values = (names[row], region, label, near, 0.5 if label >= 0 else 0.0, score, heat)
-            for column, value in zip(REGION_COLUMNS, (*values, *box, mask), strict=True):
-                table[column].append(value)
-    return table
-
-
-def kinds(names: list[str], cluster: list[int], regions: dict[str, list[Any]]) -> list[str]:
-    """The group of each image, and those of its regions."""
-    shown = {name: [group] for name, group in zip(names, cluster, strict=True)}
-    for name, group in zip(regions["name"], regions["cluster"], strict=True):
-        if group >= 0 and group not in shown[name]:
-            shown[name].append(group)
-    return [";".join(map(str, shown[name])) for name in names]
+            label, confidence = (-1, 0.0) if nearest == 3 else (nearest, 0.5)
+            box = (0.0, 0.75, 0.4, 0.25)
+            found.append(MadeRegion(row, label, "15-16", 0.4, 0.46, confidence, nearest, box))
+    return found
 
 
 def advice(k: int) -> dict[str, Any]:

@@ -223,6 +223,23 @@ def test_masks_that_cannot_be_used(saved: Saved, tmp_path: Path) -> None:
         decode(ramp(4, 4), view, (4, 4))
 
 
+def test_a_mask_may_be_given_as_bytes(saved: Saved) -> None:
+    path = saved(np.kron(np.eye(2, dtype=np.uint8), np.ones((4, 4), np.uint8)), "mask.png")
+    content = path.read_bytes()
+    on_disk, held = View(mask=path), View(mask=content)
+    assert held.describe() == on_disk.describe()
+    assert held.mask_bytes() == on_disk.mask_bytes() == content
+    assert View().mask_bytes() is None
+    one, other = (decode(ramp(8, 8), view, (8, 8)) for view in (on_disk, held))
+    np.testing.assert_array_equal(one.frames, other.frames)
+    np.testing.assert_array_equal(one.inside, other.inside)
+    assert View.from_description(on_disk.describe(), content) == held
+    assert f"mask=<{len(content)} bytes>" in repr(held)
+    assert repr(View(fit="pad")).startswith("View(fit='pad', roi=None, mask=None, tiles=(1, 1), ")
+    with pytest.raises(InputError, match="The mask of the run cannot be used: not an image"):
+        View(mask=b"text").describe()
+
+
 def test_view_is_described_and_rebuilt(saved: Saved, tmp_path: Path) -> None:
     mask = saved(np.ones((4, 4), np.uint8), "mask.png")
     for view in (View(), View(fit="pad", roi=(0, 0, 0.5, 1), tiles=(2, 3), window=(1, 9))):

@@ -15,8 +15,8 @@ from PIL import Image
 from flawsort import AnomalyClusterer, OptionError, open_run
 from flawsort.labels.carry_over import Earlier
 from flawsort.labels.store import Session, read_labelling
-from flawsort.runs.convert import run_images
-from flawsort.runs.folder import EDITS, Run
+from flawsort.runs.folder import EDITS
+from flawsort.runs.run import Run
 from helpers.plates import Cli, plate
 
 SMALL = ("--image-size", "64", "-q", "--no-cache")
@@ -238,7 +238,7 @@ def test_labels_from_a_run_that_nobody_edited(here: Path, cli: Cli, undone: bool
 
 def test_a_note_says_what_comes_over(here: Path) -> None:
     run = open_run(here / "run")
-    images = run_images(run)
+    images = run.images
     earlier = Earlier.of(here / "run")
     assert earlier.edited
     said = earlier.said

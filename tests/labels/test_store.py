@@ -38,9 +38,11 @@ from flawsort.labels.store import (
     read_labelling,
 )
 from flawsort.runs.convert import make_run
-from flawsort.runs.folder import EDITS, Run, save_run
+from flawsort.runs.folder import EDITS, save_run
+from flawsort.runs.run import Run
 from helpers.bags import flawed_patches
 from helpers.plates import contents, run_code, start
+from helpers.runs import build_run
 
 N = 30
 # Adds edits as fast as it can, each on top of the last, and prints the number of each that is in.
@@ -980,13 +982,11 @@ def test_a_run_is_opened_with_its_edits_in_it(folder: Path, run: Run) -> None:
     assert open_run(folder).table == run.table
 
 
-def test_thousands_of_edits_of_thousands_of_images(path: Path, run: Run) -> None:
+def test_thousands_of_edits_of_thousands_of_images(path: Path) -> None:
     n = 20_000
     rng = np.random.default_rng(0)
     clusters = rng.integers(0, 40, n)
-    table = {"cluster": clusters.tolist(), "flags": [""] * n}
-    manifest = {"clusters": {"n_clusters": 40}}
-    large = dataclasses.replace(run, table=table, manifest=manifest, linkage=np.zeros((n - 1, 4)))
+    large = build_run(clusters.tolist())
     edits = [Edit("name", {"group": 0, "name": "dents"})]
     for number in range(1, 5000):
         rows = rng.integers(0, n, 5).tolist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 from pathlib import Path
 
@@ -10,18 +9,14 @@ import pytest
 
 from flawsort import OptionError
 from flawsort.research.evaluate import evaluate_run
+from helpers import faults
+from helpers.faults import Fault, watched
 
 
-def test_a_run_that_cannot_be_written(
-    tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_cannot_be_written(tmp_path: Path, saved: Path) -> None:
     shutil.copytree(saved, tmp_path / "run")
     (tmp_path / "truth.csv").write_text("path,label\ndent00.png,dent\nstreak07.png,streak\n")
-
-    def closed(self: Path, *_: object, **__: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", str(self))
-
-    monkeypatch.setattr(Path, "write_text", closed)
     told = r"Cannot write '.*run/evaluation.json': Permission denied\. .* evaluate the copy\.$"
-    with pytest.raises(OptionError, match=told):
+    closed = Fault(tmp_path, faults.error("EACCES"), 0)
+    with watched(closed), pytest.raises(OptionError, match=told):
         evaluate_run(tmp_path / "run", tmp_path / "truth.csv")

@@ -6,9 +6,7 @@ import csv
 import dataclasses
 import io
 import json
-import os
 import shutil
-import signal
 from copy import copy as copy_of
 from pathlib import Path
 
@@ -26,6 +24,8 @@ from flawsort.embeddings.regions import Outlines, mask_cells
 from flawsort.runs.convert import make_run
 from flawsort.runs.folder import replace_files, save_run
 from flawsort.scores.engines import choose_engine
+from helpers import faults
+from helpers.faults import Fault, watched
 from helpers.part_batches import assert_same_values
 from helpers.plates import (
     NORMALS,
@@ -36,7 +36,6 @@ from helpers.plates import (
     plate_arrays,
     run_code,
     settings,
-    start,
     write_plates,
 )
 
@@ -74,25 +73,6 @@ told = [images.names, found.labels.tolist(), found.nearest.tolist(), found.novel
         found.confidence.tolist(), scores.tolist(), found.kinds]
 print(json.dumps(told))
 """
-# Saves a run again and stops for ever where the largest file is to be written.
-STALL = """
-import sys, time
-from pathlib import Path
-import numpy as np
-from flawsort import open_run
-from flawsort.runs.folder import save_run
-
-def stall(file, values, **options):
-    if isinstance(file, Path):
-        file.write_bytes(b"half a file")
-        print("stalled", flush=True)
-        time.sleep(600)
-    return save(file, values, **options)
-
-run, save = open_run(sys.argv[1]), np.save
-np.save = stall
-save_run(run, Path(sys.argv[2]), overwrite=True)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +97,6 @@ def masked(plates: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copy(saved: Path, tmp_path: Path) -> Path:
     """A run of one's own to damage."""
     return Path(shutil.copytree(saved, tmp_path / "run"))
-
-
-def ended_process() -> int:
-    """The number of a process that is no more."""
-    process = start("pass")
-    process.communicate(timeout=60)
-    return process.pid
 
 
 def edit_manifest(folder: Path, **changes: object) -> None:
@@ -208,7 +181,7 @@ class TestRoundTrip:
         rows = [row - first[name] for row, name in enumerate(table["name"])]
         assert table["region"] == rows
         for row in range(len(regions)):
-            assert np.array_equal(mask_cells(table["mask"][row]), outlines[row])
+            assert np.array_equal(mask_cells([table["mask"][row]])[0], outlines[row])
         boxes = np.array([table[name] for name in ("x", "y", "width", "height")]).T
         boxes[:, 2:] += boxes[:, :2]
         np.testing.assert_allclose(boxes, outlines.boxes(fitted.grid_), atol=1e-12)
@@ -409,7 +382,8 @@ class TestRoundTrip:
 
     def test_lists_whitening_and_mask_are_not_needed(self, run: Run) -> None:
         left_out = ("lists", "whitening", "mask")
-        bare = Run(**{name: value for name, value in vars(run).items() if name not in left_out})
+        names = {field.name for field in dataclasses.fields(run)} - set(left_out)
+        bare = Run(**{name: getattr(run, name) for name in names})
         assert (bare.lists, bare.whitening, bare.mask) == (None, None, None)
 
     def test_a_backbone_file_is_found_from_any_folder_and_verified(
@@ -649,111 +623,28 @@ class TestOutput:
 
 
 class TestInterruption:
-    def test_a_failure_leaves_nothing(
-        self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(*_: object) -> None:
-            raise OSError(28, "No space left on device")
+    """Of what happens at each step of saving see tests/core/test_storage.py."""
 
-        with monkeypatch.context() as patch:
-            patch.setattr("flawsort.runs.folder._write_json", fail)
-            with pytest.raises(OSError, match="No space left"):
-                save_run(run, tmp_path / "run")
-        assert list(tmp_path.iterdir()) == []
-        save_run(run, tmp_path / "run")
-        before = contents(tmp_path)
-        monkeypatch.setattr("flawsort.runs.folder._write_json", fail)
-        with pytest.raises(OSError, match="No space left"):
-            save_run(run, tmp_path / "run", overwrite=True)
-        assert contents(tmp_path) == before
-
-    @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
-    @pytest.mark.parametrize("existing", [False, True])
-    def test_kill_while_saving(self, existing: bool, run: Run, saved: Path, tmp_path: Path) -> None:
-        folder = tmp_path / "run"
-        if existing:
-            shutil.copytree(saved, folder)
-        process = start(STALL, saved, folder)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "stalled\n"
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
-        assert folder.exists() == existing
-        left = [path for path in tmp_path.iterdir() if path != folder]
-        assert [path.name for path in left] == [f".run.partial-{process.pid}"]
-        with pytest.raises(RunError, match="is not a flawsort run"):
-            open_(left[0])
-        if existing:
-            assert contents(folder) == contents(saved)
-        save_run(run, folder, overwrite=existing)
-        assert fingerprint(open_(folder)) == fingerprint(run)
-        assert list(tmp_path.iterdir()) == [folder]
-
-    def test_kill_between_the_two_moves(self, run: Run, saved: Path, tmp_path: Path) -> None:
-        """The old run has given way and the new one is not there yet: the old one comes back."""
-        folder = tmp_path / "run"
-        shutil.copytree(saved, tmp_path / ".run.old")
-        shutil.copytree(saved, tmp_path / f".run.partial-{ended_process()}")
-        with pytest.raises(OptionError, match="already holds a run"):
-            save_run(run, folder)
-        assert contents(folder) == contents(saved)
-        save_run(run, folder, overwrite=True)
-        assert list(tmp_path.iterdir()) == [folder]
-
-    @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
-    def test_left_overs_of_the_dead_are_removed_and_nothing_else(
-        self, run: Run, tmp_path: Path
-    ) -> None:
-        dead = ended_process()
-        process = start("import time; print('here', flush=True); time.sleep(600)")
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "here\n"
-            kept = [
-                f".run[1].partial-{process.pid}",  # is being written
-                ".run[1].partial-notes",
-                f".run1.partial-{dead}",  # of another output, which a pattern might take for ours
-                f".run[1].partial-{dead}.txt",
-                f"run[1].partial-{dead}",
-            ]
-            for name in (*kept, f".run[1].partial-{dead}", f".run[1].partial-{os.getpid()}"):
-                (tmp_path / name).mkdir()
-                (tmp_path / name / "half").write_text("half a file")
-            save_run(run, tmp_path / "run[1]")
-            assert {path.name for path in tmp_path.iterdir()} == {*kept, "run[1]"}
-            assert all((tmp_path / name / "half").exists() for name in kept)
-        finally:
-            process.kill()
-            process.communicate(timeout=60)
-        save_run(run, tmp_path / "run[1]", overwrite=True)
-        assert {path.name for path in tmp_path.iterdir()} == {*kept[1:], "run[1]"}
-
+    @pytest.mark.parametrize("rescued", [False, True])
     @pytest.mark.parametrize("existing", [False, True])
     def test_a_run_that_cannot_be_moved_stays(
-        self, run: Run, saved: Path, tmp_path: Path, existing: bool, monkeypatch: pytest.MonkeyPatch
+        self, run: Run, saved: Path, tmp_path: Path, existing: bool, rescued: bool
     ) -> None:
-        folder, partial = tmp_path / "run", tmp_path / f".run.partial-{os.getpid()}"
+        folder = tmp_path / "run"
         if existing:
             shutil.copytree(saved, folder)
-        rename = Path.rename
-
-        def busy(path: Path, target: Path) -> Path:
-            if path == partial:
-                raise OSError(16, "Device or resource busy")
-            return rename(path, target)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "rename", busy)
-            with pytest.raises(RunError) as refused:
-                save_run(run, folder, overwrite=True)
+        busy = Fault(tmp_path, faults.error("EBUSY"), 0, lasting=not rescued, only="os.rename")
+        with watched(busy), pytest.raises(RunError) as refused:
+            save_run(run, folder, overwrite=True)
+        (kept,) = (path for path in tmp_path.iterdir() if path != folder)
+        assert kept.name.startswith(".run.finished-" if rescued else ".run.partial-")
         assert str(refused.value) == (
             f"The run is whole but could not be moved to '{folder}': Device or resource busy. "
-            f"It is in '{partial}': move it yourself."
+            f"It is in '{kept}': move it yourself."
         )
-        assert fingerprint(open_(partial)) == fingerprint(run)
-        if existing:  # the old one comes back
-            with pytest.raises(OptionError, match="already holds a run"):
-                save_run(run, folder)
+        assert fingerprint(open_(kept)) == fingerprint(run)
+        assert folder.exists() == existing
+        if existing:
             assert contents(folder) == contents(saved)
 
 

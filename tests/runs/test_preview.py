@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.cluster.hierarchy import is_monotonic, is_valid_linkage
 
 from flawsort import AnomalyClusterer, open_run
-from flawsort.clusters.ward import cut, ward_linkage
+from flawsort.clusters.ward import cut, linkage_of
 from flawsort.outputs.report import render_report
 from flawsort.runs import convert as storing
 from flawsort.runs import preview
-from flawsort.runs.folder import Run, save_run
-from flawsort.runs.preview import linkage_of, shown_rows
-from helpers.bags import Array, blobs, same_partition
+from flawsort.runs.folder import save_run
+from flawsort.runs.preview import shown_rows
+from flawsort.runs.run import Run
+from helpers.bags import same_partition
 from helpers.plates import KINDS, Cli, contents, fingerprint
 from helpers.report_runs import Page, make_evaluation, make_run
 
@@ -76,53 +76,6 @@ def test_each_group_is_spread_from_most_to_least_typical(
         gaps = np.diff(np.flatnonzero(np.isin(ranked, shown)))
         assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
     np.testing.assert_array_equal(shown_rows(made), rows)
-
-
-# ---- their tree ----
-
-
-def cut_of_part(merges: Array, k: int) -> Array:
-    """Labels without the library's own cut: merges are joined one after the other."""
-    n = len(merges) + 1
-    members: dict[int, list[int]] = {leaf: [leaf] for leaf in range(n)}
-    for step in range(n - k):
-        left, right = (int(one) for one in merges[step, :2])
-        members[n + step] = members.pop(left) + members.pop(right)
-    labels = np.empty(n, int)
-    for group, leaves in enumerate(members.values()):
-        labels[leaves] = group
-    return labels
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("n_shown", [1, 2, 9, 39, 40])
-def test_the_tree_of_a_part_is_cut_as_the_whole_is(n_shown: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    whole = ward_linkage(blobs([20, 12, 8], seed=seed))
-    rows = rng.permutation(40)[:n_shown]  # in any order
-    part = linkage_of(whole, rows)
-    assert part.shape == (n_shown - 1, 4)
-    assert part.dtype == np.float64
-    if n_shown > 1:
-        assert is_valid_linkage(part)
-        assert is_monotonic(part)
-    for k in range(1, 41):
-        restricted = cut(whole, k)[rows]
-        groups = len(np.unique(restricted))
-        # Also where groups have nobody here: the part has as many groups as are left.
-        assert same_partition(cut_of_part(part, groups), restricted)
-        assert same_partition(cut(part, groups), restricted)
-
-
-def test_heights_are_those_of_the_merges_that_are_left() -> None:
-    #  0   1   2   3   4     height 1: 0+1, 2: 3+4, 3: 2+(3,4), 4: all
-    whole = np.array([[0, 1, 1, 2], [3, 4, 2, 2], [2, 6, 3, 3], [5, 7, 4, 5]], float)
-    np.testing.assert_array_equal(linkage_of(whole, np.arange(5)), whole)
-    np.testing.assert_array_equal(
-        linkage_of(whole, np.array([4, 2, 0])), [[0, 1, 3, 2], [2, 3, 4, 3]]
-    )
-    np.testing.assert_array_equal(linkage_of(whole, np.array([1, 0])), [[0, 1, 1, 2]])
-    assert linkage_of(whole, np.array([3])).shape == (0, 4)
 
 
 # ---- the page ----

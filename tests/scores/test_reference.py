@@ -18,7 +18,8 @@ from flawsort.scores.reference import (
     compare_with_peers,
     restore_reference,
 )
-from helpers.bags import Array, naive_nearest, naive_peer_distances, unit_vectors
+from helpers.bags import Array, unit_vectors
+from helpers.oracles import naive_nearest, naive_peer_distances, naive_scores
 
 
 def made_bags(n_images: int, *, seed: int = 0, valid: Array | None = None) -> Bags:
@@ -187,19 +188,13 @@ def test_many_normals_are_scored_by_a_sample_and_few_not_at_all() -> None:
 # ---- peers ----
 
 
-def naive_scores(bags: Bags, peers: list[int], count: int | None = None) -> Array:
-    rows = []
-    for image, bag in enumerate(bags.patches):
-        far = naive_peer_distances(bag, bags.patches[[j for j in peers if j != image]])
-        rows.append(np.sort(far, axis=0)[:count].mean(axis=0))
-    return np.array(rows)
-
-
 @pytest.mark.parametrize("n_peers", [None, "all", 100])
 def test_all_the_others_are_peers(n_peers: object) -> None:
     bags = made_bags(7)
     comparison, reference = compare_with_peers(bags, n_peers=n_peers)  # type: ignore[arg-type]
-    np.testing.assert_allclose(comparison.scores, naive_scores(bags, list(range(7))), atol=1e-4)
+    np.testing.assert_allclose(
+        comparison.scores, naive_scores(bags.patches, list(range(7))), atol=1e-4
+    )
     assert comparison.how == "compared with each other (NumPy on the CPU, float32)"
     np.testing.assert_array_equal(reference.peers, bags.patches)
 
@@ -207,10 +202,10 @@ def test_all_the_others_are_peers(n_peers: object) -> None:
 def test_the_nearest_share_of_the_peers() -> None:
     bags = made_bags(7)
     comparison, _ = compare_with_peers(bags, nearest_share=0.36)  # of six: two
-    expected = naive_scores(bags, list(range(7)), 2)
+    expected = naive_scores(bags.patches, list(range(7)), 2)
     np.testing.assert_allclose(comparison.scores, expected, atol=2e-3)
     at_least_one, _ = compare_with_peers(bags, nearest_share=0.01)
-    expected = naive_scores(bags, list(range(7)), 1)
+    expected = naive_scores(bags.patches, list(range(7)), 1)
     np.testing.assert_allclose(at_least_one.scores, expected, atol=2e-3)
 
 
@@ -222,7 +217,7 @@ def test_a_sample_of_peers() -> None:
         row for row in range(9) if any((bags.patches[row] == one).all() for one in reference.peers)
     ]
     assert len(peers) == len(reference.peers) == 3
-    np.testing.assert_allclose(comparison.scores, naive_scores(bags, peers), atol=1e-4)
+    np.testing.assert_allclose(comparison.scores, naive_scores(bags.patches, peers), atol=1e-4)
     other, _ = compare_with_peers(bags, n_peers=3, random_state=6)
     assert not np.allclose(other.scores, comparison.scores)
 

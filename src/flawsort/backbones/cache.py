@@ -1,19 +1,15 @@
 """Bags kept on disk, so that an interrupted or repeated run computes only what is missing.
 
 One file a bag, named by a key over the image's content, the backbone and the view: nothing in it
-can go stale. A file begins with the SHA-256 of the rest; one that does not match is dropped and
-computed again.
+can go stale. One that is damaged is dropped and computed again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import struct
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.records import Bools
+from flawsort.core.storage import Piece
+from flawsort.core.store import Store, prune
 
-FORMAT = 3
 # A bag of the default backbone takes 0.34 MB: this keeps about 60,000 of them.
 DEFAULT_LIMIT = 20 * 2**30
 # Of an image, in pixels: the most that a file has room for.
 ANY_SIZE = 2**64 - 1
+_SUFFIX = ".bag"
 _HEADER = struct.Struct("<4IQ")
 
 
@@ -72,100 +70,43 @@ class BagCache:
         self._folder = folder
         self._max_pixels = min(max_pixels, ANY_SIZE)
         self._limit = limit
-        described = json.dumps({"format": FORMAT, **setting}, sort_keys=True)
-        self._setting = hashlib.sha256(described.encode()).hexdigest()
+        self._store = Store(folder, setting, suffix=_SUFFIX)
 
     def load(self, digest: str) -> Bag | None:
         """The bag of the image with that content; None where there is none that can be trusted."""
-        path = self._path(digest)
-        try:
-            content = path.read_bytes()
-        except OSError:
+        content = self._store.load(digest)
+        if content is None:
             return None
-        found = _unpack(content)
-        try:
-            if found is None:
-                path.unlink()
-            else:
-                os.utime(path)  # the least recently used go first when the cache is full
-        except OSError:
-            pass
-        if found is None:
-            return None
-        bag, let_in = found
+        bag, let_in = _unpack(content)
         return bag if let_in <= self._max_pixels else None
 
     def store(self, digest: str, bag: Bag) -> None:
         """Keep a bag. A full or read-only disk costs the next run time, and this one nothing."""
-        path = self._path(digest)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.writelines(_packed(bag, self._max_pixels))
-            temporary.replace(path)
-        except OSError:
-            _remove(temporary)
+        with contextlib.suppress(OSError):
+            self._store.save(digest, _packed(bag, self._max_pixels))
 
     def prune(self) -> None:
-        """Remove the least recently used bags until the rest fits the limit, and what processes
-        left that were killed while they wrote."""
-        yesterday = time.time() - 86_400
-        for path in self._folder.glob("*/.*.bag.*"):
-            with contextlib.suppress(OSError):
-                if path.stat().st_mtime < yesterday:
-                    path.unlink()
-        try:
-            found = [(path, path.stat()) for path in self._folder.glob("*/*.bag")]
-        except OSError:
-            return
-        size = sum(stat.st_size for _, stat in found)
-        for path, stat in sorted(found, key=lambda entry: entry[1].st_mtime):
-            if size <= self._limit:
-                break
-            if _remove(path):
-                size -= stat.st_size
-
-    def _path(self, digest: str) -> Path:
-        # A folder a setting and not many small ones: to open a file in one that was not used for
-        # a while takes longer than to write it.
-        key = hashlib.sha256(f"{digest}\n{self._setting}".encode()).hexdigest()
-        return self._folder / self._setting[:16] / f"{key}.bag"
+        """Remove the least recently used bags of any setting until the rest fits the limit."""
+        prune(self._folder, _SUFFIX, self._limit)
 
 
-def _remove(path: Path) -> bool:
-    """Whether the file is gone; a folder that lets nothing be removed is no reason to stop."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        return False
-    return True
-
-
-def _packed(bag: Bag, max_pixels: int) -> list[bytes | memoryview]:
+def _packed(bag: Bag, max_pixels: int) -> list[Piece]:
     """What a file holds, piece by piece: the patches are written from where they lie."""
-    pieces: list[bytes | memoryview] = [
+    return [
         _HEADER.pack(*bag.grid, bag.patches.shape[1], bag.valid is not None, max_pixels),
         np.ascontiguousarray(bag.patches, "<f2").data.cast("B"),
         b"" if bag.valid is None else np.packbits(bag.valid).tobytes(),
     ]
-    check = hashlib.sha256()
-    for piece in pieces:
-        check.update(piece)
-    return [check.digest(), *pieces]
 
 
-def _unpack(content: bytes) -> tuple[Bag, int] | None:
-    """The bag and how many pixels images could have where it was made; None if it is damaged."""
-    check, payload = content[:32], memoryview(content)[32:]
-    if len(payload) < _HEADER.size or hashlib.sha256(payload).digest() != check:
-        return None
-    rows, cols, dim, masked, max_pixels = _HEADER.unpack_from(payload)
+def _unpack(content: memoryview) -> tuple[Bag, int]:
+    """The bag, and how many pixels images could have where it was made."""
+    rows, cols, dim, masked, max_pixels = _HEADER.unpack_from(content)
     count = rows * cols
     stop = _HEADER.size + count * dim * 2
-    patches = np.frombuffer(payload[_HEADER.size : stop], "<f2").reshape(count, dim)
+    patches = np.frombuffer(content[_HEADER.size : stop], "<f2").reshape(count, dim)
     valid = None
     if masked:
-        bits = np.frombuffer(payload[stop:], np.uint8)
+        bits = np.frombuffer(content[stop:], np.uint8)
         valid = np.unpackbits(bits, count=count).astype(bool)
     return Bag(patches.astype(np.float16), (rows, cols), valid), max_pixels

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,13 +24,9 @@ from flawsort.core.errors import OptionError
 from flawsort.core.text import pluralise
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from flawsort.clusters.assign import Assignment
-    from flawsort.core.records import Floats, ImageSet, Ints, Progress
+    from flawsort.core.records import ImageSet, Ints, Progress
+    from flawsort.core.tables import Table
     from flawsort.estimator import AnomalyClusterer
-    from flawsort.runs.folder import Table
 
 SHOWN_ROWS = 40
 SHOWN_PERIODS = 12
@@ -109,9 +103,18 @@ def assign_images(
     """
     import numpy as np
 
+    from flawsort.core.tables import as_rows
+    from flawsort.embeddings.weights import image_scores
     from flawsort.estimator import AnomalyClusterer
     from flawsort.images.find import find_images
-    from flawsort.runs.assigned import ASSIGNED, check_name, propose_kinds
+    from flawsort.runs.assigned import (
+        ASSIGNED,
+        NEW_IMAGES,
+        SortedImages,
+        check_name,
+        proposals,
+        propose_kinds,
+    )
     from flawsort.runs.trends import SPANS, periods
 
     # A bad run or device is refused before many files are read.
@@ -125,7 +128,16 @@ def assign_images(
     usable, found, scores = model.assign(images)
     when = periods(usable.names, usable.sources, span)
     proposed = propose_kinds(found.unseen, model.linkage_, model.n_clusters_)
-    table = _table(folder, usable, found, scores, when, proposed)
+    table = NEW_IMAGES.build(
+        SortedImages(
+            usable,
+            found,
+            image_scores(scores, None),
+            _titles(folder, found.labels.tolist()),
+            when,
+            proposals(found.labels.tolist(), proposed),
+        )
+    )
     if output is not None:
         write_table(table, output)
     if keep_as is not None:
@@ -139,41 +151,7 @@ def assign_images(
         "new_kinds": np.bincount(proposed).tolist(),
         "titles": dict(zip(map(str, table["cluster"]), table["title"], strict=True)),
         "set_aside": [{"name": entry.name, "reason": entry.reason} for entry in usable.set_aside],
-        "images": [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)],
-    }
-
-
-def _table(
-    folder: Path,
-    images: ImageSet,
-    found: Assignment,
-    scores: Floats,
-    when: list[str],
-    proposed: NDArray[np.int64],
-) -> Table:
-    """One row an image: where it is put, how sure that is, and when or where it comes from."""
-    import numpy as np
-
-    from flawsort.embeddings.weights import image_scores
-    from flawsort.images.find import printable
-    from flawsort.runs.assigned import proposals
-
-    return {
-        "name": list(images.names),
-        "path": [
-            "" if isinstance(s, np.ndarray) else printable(s.absolute()) for s in images.sources
-        ],
-        "sha256": list(images.digests),
-        "cluster": found.labels.tolist(),
-        "title": _titles(folder, found.labels.tolist()),
-        "kinds": [";".join(map(str, groups)) for groups in found.kinds],
-        "confidence": found.confidence.tolist(),
-        "nearest": found.nearest.tolist(),
-        "runner_up": found.placed.runner_up.tolist(),
-        "novelty": found.novelty.tolist(),
-        "score": image_scores(scores, None).tolist(),
-        "period": when,
-        "proposal": proposals(found.labels.tolist(), proposed),
+        "images": as_rows(table),
     }
 
 
@@ -303,6 +281,8 @@ def _further_notes(result: dict[str, Any], output: Path | None) -> list[str]:
 
 def check_table_path(path: Path | None) -> None:
     """Refuse a table that could not be written, before anything is computed."""
+    from flawsort.core.storage import try_writing
+
     if path is None:
         return
     if path.suffix not in (".csv", ".parquet"):
@@ -312,29 +292,21 @@ def check_table_path(path: Path | None) -> None:
     if path.is_dir():
         raise OptionError(f"The table '{path}' is a folder. Name a file.")
     try:
-        _try_to_write(path)
+        try_writing(path)
     except OSError as error:
         raise OptionError(
             f"Cannot write '{path}': {error.strerror or error}. Choose another place with -o."
         ) from error
 
 
-def _try_to_write(path: Path) -> None:
-    """Leaves what is there as it is, and nothing where nothing was."""
-    if os.path.lexists(path):
-        if path.exists() and not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return
-    path.open("xb").close()
-    path.unlink()
-
-
 def write_table(table: Table, path: Path) -> None:
     """A table as CSV or parquet, by the file's suffix."""
-    from flawsort.runs.folder import table_csv, table_parquet
+    from flawsort.core.storage import write_whole
+    from flawsort.runs.assigned import NEW_IMAGES
 
-    content = table_csv(table).encode() if path.suffix == ".csv" else table_parquet(table)
+    as_csv = path.suffix == ".csv"
+    content = NEW_IMAGES.csv(table).encode() if as_csv else NEW_IMAGES.parquet(table)
     try:
-        path.write_bytes(content)
+        write_whole(path, content)
     except OSError as error:
         raise OptionError(f"Cannot write '{path}': {error.strerror or error}.") from error

@@ -41,7 +41,7 @@ from flawsort.core.errors import InputError, OptionError
 if TYPE_CHECKING:
     from flawsort.embeddings.method import Method
     from flawsort.images.view import View
-    from flawsort.runs.folder import Run
+    from flawsort.runs.run import Run
 
 
 def cluster(
@@ -354,7 +354,7 @@ def _evaluation(run: Run, truth: dict[str, str | None]) -> dict[str, Any] | None
     from flawsort.research.evaluate import evaluate
 
     try:
-        return evaluate(run, [truth[name] for name in run.table["name"]])
+        return evaluate(run, [truth[name] for name in run.names])
     except InputError as error:  # the groups are there: a truth for none of them loses nothing
         run.manifest["warnings"].append(f"Not evaluated: {error}")
         return None

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from flawsort.cli import console
+from flawsort.core.tables import as_rows
 from flawsort.core.text import pluralise
 from flawsort.embeddings.heat import NORMAL_GROUP_SHARE
-from flawsort.runs.folder import REPORT, Run
-from flawsort.runs.tables import SEVERAL
+from flawsort.runs.folder import REPORT
+from flawsort.runs.run import Run
 
 SHOWN_ASIDE = 8
 
@@ -29,27 +30,23 @@ def summary(run: Run, output: Path, evaluation: dict[str, Any] | None) -> dict[s
         **{key: run.manifest[key] for key in kept},
         "evaluation": figures,
         "groups": groups(run),
-        "images": [
-            dict(zip(run.table, row, strict=True)) for row in zip(*run.table.values(), strict=True)
-        ],
+        "images": as_rows(run.table),
     }
 
 
 def groups(run: Run) -> list[dict[str, Any]]:
     """The size, the mean score and the most typical images of each group."""
-    labels, typical = np.array(run.table["cluster"]), np.array(run.table["typicality"])
+    looks_normal, scores = run.looks_normal, np.array(run.table["score"])
     entries = []
-    for group in range(run.manifest["clusters"]["n_clusters"]):
-        members = np.flatnonzero(labels == group)
-        best = members[np.argsort(-typical[members], kind="stable")][:3]
-        normal = np.mean(["looks-normal" in run.table["flags"][i].split(";") for i in members])
+    for group in range(run.n_clusters):
+        members = run.rows_of(group)
         entries.append(
             {
                 "group": group,
                 "n_images": len(members),
-                "mean_score": float(np.mean([run.table["score"][i] for i in members])),
-                "looks_normal": bool(normal >= NORMAL_GROUP_SHARE),
-                "typical": [run.table["name"][i] for i in best],
+                "mean_score": float(scores[np.sort(members)].mean()),
+                "looks_normal": bool(looks_normal[members].mean() >= NORMAL_GROUP_SHARE),
+                "typical": [run.names[row] for row in members[:3]],
             }
         )
     return entries
@@ -112,7 +109,7 @@ def _show_number(clusters: dict[str, Any]) -> None:
 
 def _show_notes(run: Run) -> None:
     manifest = run.manifest
-    several = sum(SEVERAL in kinds for kinds in run.table["kinds"])
+    several = sum(len(kinds) > 1 for kinds in run.kinds)
     if several:
         console.say(
             f"{several:,} of the images {'seems' if several == 1 else 'seem'} to show several "

@@ -9,7 +9,7 @@ import typer
 
 from flawsort.cli import console
 from flawsort.cli.options import Json, RunFolder
-from flawsort.core.text import pluralise
+from flawsort.core.text import pluralise, printable
 from flawsort.outputs.exports import FORMATS
 
 SHOWN_NOTES = 8
@@ -62,7 +62,6 @@ def export_folder(
     folder: Path, format: str, output: Path, link: str, overwrite: bool
 ) -> dict[str, Any]:
     """Write an export, with the edits of the run; what was written as a JSON-able summary."""
-    from flawsort.images.find import printable
     from flawsort.labels.store import read_labelling
     from flawsort.outputs.exports import write_export
     from flawsort.runs.folder import open_run
@@ -74,7 +73,7 @@ def export_folder(
         "run": str(folder),
         "format": format,
         "output": printable(output),
-        "n_images": len(run.table["name"]) - len(written.left_out),
+        "n_images": len(run) - len(written.left_out),
         "n_groups": len(set(labelling.labels.tolist())),
         "confirmed": int(labelling.confirmed.sum()),
         "files": [printable(path) for path in written.paths],

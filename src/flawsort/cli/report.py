@@ -14,9 +14,7 @@ from flawsort.core.errors import OptionError
 if TYPE_CHECKING:
     from PIL import Image
 
-    from flawsort.core.records import Source
-    from flawsort.images.view import View
-    from flawsort.runs.folder import Run
+    from flawsort.runs.run import Run
 
 HEATMAP_SIDE = 768
 
@@ -48,6 +46,7 @@ def render_again(folder: Path, output: Path | None, heatmaps: Path | None) -> di
     """Render a run's report from the run alone; what was written, and where."""
     import json
 
+    from flawsort.core.storage import write_whole
     from flawsort.outputs.report import render_report
     from flawsort.research.evaluate import EVALUATION
     from flawsort.runs.folder import REPORT, open_run, read_text, replace_files
@@ -60,47 +59,43 @@ def render_again(folder: Path, output: Path | None, heatmaps: Path | None) -> di
         if output is None:
             replace_files(folder, {REPORT: html})
         else:
-            output.write_text(html, "utf-8")
+            write_whole(output, html)
     except OSError as error:
         hint = " Write it elsewhere with -o." if output is None else ""
         raise OptionError(f"Cannot write '{place}': {error.strerror or error}.{hint}") from error
     written = {"report": str(place)}
     if heatmaps is not None:
-        _write_heatmaps(run, folder, heatmaps)
+        _write_heatmaps(run, heatmaps)
         written["heat maps"] = str(heatmaps)
     return written
 
 
-def _write_heatmaps(run: Run, folder: Path, output: Path) -> None:
+def _write_heatmaps(run: Run, output: Path) -> None:
     """One PNG an image, named after it."""
+    from functools import partial
+
     import numpy as np
 
+    from flawsort.core.storage import write_whole
     from flawsort.embeddings.heat import overlay
-    from flawsort.runs.convert import rebuild, run_images
 
-    model = rebuild(run, folder)
-    size = (256, 256) if model.backbone_ is None else model.backbone_.input_size
     scores = run.scores if run.valid is None else np.where(run.valid, run.scores, np.nan)
     taken: set[Path] = set()
-    for row, (name, source) in enumerate(
-        zip(run.table["name"], run_images(run).sources, strict=True)
-    ):
-        picture = _picture(source, model.view_, size, run.thumbnails[row])
-        drawn = overlay(picture, scores[row], model.grid_, model.heat_)
+    for row, name in enumerate(run.names):
+        drawn = overlay(_picture(run, row), scores[row], run.grid, run.heat)
         target = output / f"{_safe(name)}.png"
         if target in taken:
             target = target.with_name(f"{row}-{target.name}")
         taken.add(target)
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            drawn.save(target)
+            write_whole(target, partial(drawn.save, format="PNG"), parents=True)
         except OSError as error:
             raise OptionError(
                 f"Cannot write the heat map '{target}': {error.strerror or error}."
             ) from error
 
 
-def _picture(source: Source, view: View, size: tuple[int, int], kept: bytes) -> Image.Image:
+def _picture(run: Run, row: int) -> Image.Image:
     """The image as the backbone sees it; of one that is gone its thumbnail, or grey."""
     from io import BytesIO
 
@@ -109,11 +104,11 @@ def _picture(source: Source, view: View, size: tuple[int, int], kept: bytes) -> 
     from flawsort.images.view import UnreadableImage, thumbnail
 
     try:
-        return thumbnail(source, view, size, HEATMAP_SIDE)
+        return thumbnail(run.source(row), run.view, run.input_size, HEATMAP_SIDE)
     except (UnreadableImage, OSError):
-        if kept:  # few images of a large run have one
-            return Image.open(BytesIO(kept)).convert("RGB")
-        return Image.new("RGB", size[::-1], (128, 128, 128))
+        if run.thumbnails[row]:  # few images of a large run have one
+            return Image.open(BytesIO(run.thumbnails[row])).convert("RGB")
+        return Image.new("RGB", run.input_size[::-1], (128, 128, 128))
 
 
 def _safe(name: str) -> Path:

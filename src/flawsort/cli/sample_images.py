@@ -7,8 +7,10 @@ colour (metal, stain). Flaws therefore catch the light as real ones do.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from PIL import Image
 
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Progress
+from flawsort.core.storage import write_whole
+from flawsort.core.temporaries import clear_left_overs
 from flawsort.runs.folder import ASSIGNED, EDITS
 
 SIZE = 256
@@ -44,6 +48,7 @@ def check_demo_folder(folder: Path) -> None:
     """Refuse a folder with other files than a demo's, or with what people put into its run."""
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"The output '{folder}' is a file. Name a folder with -o.")
+    clear_left_overs(folder)
     if folder.exists() and any(folder.iterdir()) and not _begun_here(folder):
         raise OptionError(
             f"The folder '{folder}' holds other files. Name one that does not exist yet with -o."
@@ -81,12 +86,13 @@ def make_demo_images(
         if progress:
             progress("making images", done, len(jobs))
         rng = np.random.default_rng([random_state, *own])
-        _picture(kind, rng).save(path, compress_level=1)
+        picture = _picture(kind, rng)
+        write_whole(path, partial(picture.save, format="PNG", compress_level=1))
     if progress:
         progress("making images", len(jobs), len(jobs))
-    (parts / copy).write_bytes((parts / copied).read_bytes())
+    write_whole(parts / copy, (parts / copied).read_bytes())
     whole = (parts / _part_name(0)).read_bytes()
-    (parts / cut).write_bytes(whole[: len(whole) // 3])
+    write_whole(parts / cut, whole[: len(whole) // 3])
     return parts, good
 
 
@@ -95,9 +101,9 @@ def _part_name(place: int) -> str:
 
 
 def _write_truth(folder: Path, truth: dict[str, str]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / TRUTH).open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([("path", "label"), *truth.items()])
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([("path", "label"), *truth.items()])
+    write_whole(folder / TRUTH, text.getvalue(), parents=True)
 
 
 def _begun_here(folder: Path) -> bool:

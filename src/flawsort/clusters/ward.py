@@ -56,3 +56,22 @@ def reorder_leaves(merges: Floats, order: Ints) -> NDArray[np.float64]:
     children[leaves] = np.asarray(order)[children[leaves]]
     moved[:, :2] = np.sort(children, axis=1)
     return moved
+
+
+def linkage_of(merges: Floats, rows: Ints) -> NDArray[np.float64]:
+    """(len(rows) - 1, 4): the tree of some of the leaves, in the order of `rows`: what is left of
+    the whole tree (n - 1, 4) when the others are taken off it."""
+    n = len(merges) + 1
+    place = np.full(2 * n - 1, -1)
+    place[rows] = np.arange(len(rows))
+    sizes = [1] * len(rows)
+    kept = []
+    for step, (left, right, height) in enumerate(merges[:, :3].tolist()):
+        one, other = place[int(left)], place[int(right)]
+        if one < 0 or other < 0:
+            place[n + step] = max(one, other)
+            continue
+        place[n + step] = len(sizes)
+        sizes.append(sizes[one] + sizes[other])
+        kept.append((min(one, other), max(one, other), height, sizes[-1]))
+    return np.array(kept, np.float64).reshape(-1, 4)

@@ -65,7 +65,7 @@ class SetAside:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImageSet:
     """Images to work on, in the order in which results are shown.
 
@@ -89,6 +89,12 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def __repr__(self) -> str:
+        first = ", ".join(map(repr, self.names[:3]))
+        more = ", ..." if len(self) > 3 else ""
+        aside = f"; {len(self.set_aside):,} set aside" if self.set_aside else ""
+        return f"<ImageSet of {len(self):,}: {first}{more}{aside}>"
 
     def take(self, rows: Sequence[int] | Ints) -> ImageSet:
         """The images at `rows`, in that order; what was set aside stays listed."""

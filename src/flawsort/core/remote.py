@@ -1,4 +1,4 @@
-"""Files behind URLs, such as s3://bucket/parts, through fsspec: found, read, and written whole."""
+"""Files behind URLs, such as s3://bucket/parts, through fsspec: found and read."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
-from uuid import uuid4
 
 from flawsort.core.errors import InputError, OptionError
+from flawsort.core.text import first_line
 
 # Two letters at least, so that C:// stays a path.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -38,10 +38,10 @@ def file_system(url: str) -> tuple[Any, str]:
     try:
         system, path = fsspec.core.url_to_fs(url)
     except ImportError as error:  # the driver of this store
-        raise OptionError(f"'{url}' cannot be reached: {_first_line(error)}.") from error
+        raise OptionError(f"'{url}' cannot be reached: {first_line(error)}.") from error
     except Exception as error:
         raise OptionError(
-            f"'{url}' cannot be reached: {_first_line(error)}. Check the URL, and the store's "
+            f"'{url}' cannot be reached: {first_line(error)}. Check the URL, and the store's "
             "credentials in the environment."
         ) from error
     return system, path
@@ -83,23 +83,6 @@ def open_ranges(url: str) -> BinaryIO:
         return stream
 
 
-def write_whole(url: str, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all. url: or a local path."""
-    system, path = file_system(url)
-    folder, _, name = path.rpartition("/")
-    temporary = f"{folder}/.{name}.{uuid4().hex[:12]}"
-    with as_os_error():
-        system.makedirs(folder, exist_ok=True)
-        try:
-            system.pipe_file(temporary, content)
-            system.mv(temporary, path)
-        except BaseException:
-            with suppress(Exception):  # the first error is the one to tell
-                if system.exists(temporary):
-                    system.rm_file(temporary)
-            raise
-
-
 @contextmanager
 def as_os_error() -> Iterator[None]:
     """Whatever a store's driver raises comes as an OSError with its words."""
@@ -112,9 +95,9 @@ def as_os_error() -> Iterator[None]:
         for kind, code in known:
             if isinstance(error, kind):
                 raise kind(code, os.strerror(code)) from error
-        raise OSError(errno.EIO, _first_line(error)) from error
+        raise OSError(errno.EIO, first_line(error)) from error
     except Exception as error:
-        raise OSError(errno.EIO, _first_line(error)) from error
+        raise OSError(errno.EIO, first_line(error)) from error
 
 
 @contextmanager
@@ -124,11 +107,6 @@ def _said_plainly(url: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise InputError(
-            f"'{url}' cannot be listed: {_first_line(error)}. Check the URL, the network, and the "
+            f"'{url}' cannot be listed: {first_line(error)}. Check the URL, the network, and the "
             "store's credentials in the environment."
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300].rstrip(".")

@@ -76,11 +76,17 @@ class Outlines:
 
     def boxes(self, grid: tuple[int, int]) -> NDArray[np.float64]:
         """(n, 4): left, top, right, bottom, in fractions of the grid."""
-        boxes = np.empty((len(self), 4))
-        for region in range(len(self)):
-            down, across = np.divmod(self[region], grid[1])
-            boxes[region] = across.min(), down.min(), across.max() + 1, down.max() + 1
-        return boxes / [grid[1], grid[0], grid[1], grid[0]]
+        if not len(self):
+            return np.empty((0, 4))
+        down, across = np.divmod(self.cells, grid[1])
+        starts = np.concatenate([[0], self.ends[:-1]])
+        boxes = [
+            np.minimum.reduceat(across, starts),
+            np.minimum.reduceat(down, starts),
+            np.maximum.reduceat(across, starts) + 1,
+            np.maximum.reduceat(down, starts) + 1,
+        ]
+        return np.stack(boxes, axis=1) / [grid[1], grid[0], grid[1], grid[0]]
 
 
 @dataclass(frozen=True)
@@ -130,13 +136,23 @@ def mask_text(cells: Ints) -> str:
     return " ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def mask_cells(text: str) -> NDArray[np.int32]:
-    """The patches that `mask_text` wrote down."""
-    cells: list[int] = []
-    for run in text.split():
-        first, _, last = run.partition("-")
-        cells += range(int(first), int(last or first) + 1)
-    return np.array(cells, np.int32)
+def mask_cells(masks: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The patches that `mask_text` wrote down, one mask after the other, and where the patches of
+    each mask end: `cells` and `ends` of Outlines."""
+    text = " ".join(filter(None, masks))
+    numbers = np.fromstring(text.replace("-", " "), np.int32, sep=" ")
+    letters = np.frombuffer(text.encode(), np.uint8)
+    between = letters[(letters == ord(" ")) | (letters == ord("-"))]
+    is_last = np.concatenate([[False], between == ord("-")])[: len(numbers)]
+    first = numbers[~is_last]
+    last = first.copy()
+    last[np.cumsum(~is_last)[is_last] - 1] = numbers[is_last]
+    lengths = (last - first + 1).astype(np.int64)
+    run_ends = np.cumsum(lengths)
+    cells = np.repeat(first, lengths)
+    cells += (np.arange(len(cells)) - np.repeat(run_ends - lengths, lengths)).astype(np.int32)
+    runs = np.cumsum([mask.count(" ") + 1 if mask else 0 for mask in masks], dtype=np.int64)
+    return cells, np.concatenate([[0], run_ends])[runs]
 
 
 def find_regions(

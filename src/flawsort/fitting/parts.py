@@ -1,19 +1,16 @@
-"""What batches came to as parquet files, so that an interrupted run goes on where it stopped.
+"""What batches came to, so that an interrupted run goes on where it stopped.
 
-A folder a run, on a disk or in an object store; one file a batch, one row an image: digest, name,
-and then either reason (why it could not be used) or vector, extents, scores, weights, valid, and
-outlines, peaks, region_vectors and region_extents of its regions. A file is there whole or not at
-all, under a name that follows from what it is of: one that is there need not be computed again. It
-takes 6 KB an image, where its bag would take 340.
+A folder a run, on a disk or in an object store; one file a batch, under a name that follows from
+what it is of: one that is there need not be computed again. It takes 7 KB an image, where its bag
+would take 340.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
-import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -28,20 +25,18 @@ from numpy.typing import NDArray
 
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Bools, ImageSet
-from flawsort.core.storage import folder_at
+from flawsort.core.storage import Piece
+from flawsort.core.store import Store
 from flawsort.embeddings.describer import Describer, Features
 from flawsort.embeddings.regions import Outlines, RegionFeatures
 
-# Bump when what a part holds changes its meaning.
-FORMAT = 4
 # Nobody comes back to a run that was interrupted a month ago, and its parts fill the disk.
 ABANDONED_AFTER = 30 * 24 * 3600
 
-_SUFFIX = ".parquet"
+_SUFFIX = ".part"
 # The folder of a run, as opposed to whatever else a person may keep beside it.
 _RUN = re.compile(r"[0-9a-f]{20}")
-_CHECKSUM_BYTES = 32
-_REGION_COLUMNS = ("outlines", "peaks", "region_vectors", "region_extents")
+_HEADER_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -69,42 +64,37 @@ class PartFiles:
 
     def __init__(self, place: str, setting: Mapping[str, object]) -> None:
         """setting: all that decides what the images come to (`run_setting`)."""
-        text = json.dumps({"format": FORMAT, **setting}, sort_keys=True, default=str)
-        self.folder = f"{place.rstrip('/')}/{hashlib.sha256(text.encode()).hexdigest()[:20]}"
-        self._files = folder_at(self.folder)
+        self._store = Store(place, setting, suffix=_SUFFIX)
+        self._files = self._store.files
+        self.folder = self._store.folder
 
     def name(self, batch: Batch) -> str:
         """The name that a batch has here, whether or not it is there. Files that were renamed
         since are still the same batch."""
-        of = json.dumps([batch.images.digests, batch.own.tolist()])
-        return hashlib.sha256(of.encode()).hexdigest()[:32] + _SUFFIX
+        return self._store.name(_key(batch))
 
     def present(self) -> set[str]:
         """The names of all parts that are there."""
         with self._within_reach("listed"):
-            return {name for name in self._files.names() if name.endswith(_SUFFIX)}
+            return self._store.names()
 
     def has(self, batch: Batch) -> bool:
         with self._within_reach("looked up"):
-            return self._files.has(self.name(batch))
+            return self._store.has(_key(batch))
 
     def load(self, batch: Batch) -> Part | None:
         """What is kept of a batch; None where nothing is, or it is damaged."""
-        try:
-            content = _unsealed(self._files.read(self.name(batch)))
-        except OSError:
-            return None
+        content = self._store.load(_key(batch))
         return None if content is None else _part(content, batch)
 
     def store(self, batch: Batch, part: Part) -> None:
         """Keep a part, whole or not at all."""
-        content = _sealed(_parquet(batch, part))
         with self._within_reach("written"):
-            self._files.write(self.name(batch), content)
+            self._store.save(_key(batch), _pieces(batch, part))
 
     def remove(self, batch: Batch) -> None:
         with self._within_reach("removed"):
-            self._files.remove(self.name(batch))
+            self._store.remove(_key(batch))
 
     def deaths(self, batch: Batch) -> int:
         """How many workers were lost over a batch, as far as `expect_death` was told."""
@@ -188,136 +178,65 @@ def run_setting(
     }
 
 
-def _parquet(batch: Batch, part: Part) -> bytes:
-    """A row an image: those described, then those set aside."""
-    import arro3.core as arrow
-    from arro3.io import write_parquet
+def _key(batch: Batch) -> str:
+    return json.dumps([batch.images.digests, batch.own.tolist()])
 
-    text, binary = arrow.DataType.string(), arrow.DataType.binary()
-    name_of = dict(zip(batch.images.digests, batch.images.names, strict=True))
+
+def _pieces(batch: Batch, part: Part) -> list[Piece]:
+    """The bytes of a header, the header as JSON, and the arrays that it names."""
     digest_of = dict(zip(batch.images.names, batch.images.digests, strict=True))
-    n, nothing = len(part.digests), [None] * len(part.reasons)
-    features = part.features
-    vectors = np.empty((0, 0), np.float32) if features is None else features.vectors
-    # A list ends where the next begins; those of images set aside are empty.
-    ends = np.arange(n + len(nothing) + 1).clip(max=n) * vectors.shape[1]
-    columns: dict[str, Any] = {
-        "digest": arrow.Array([*part.digests, *(digest_of[one] for one in part.reasons)], text),
-        "name": arrow.Array([*(name_of[one] for one in part.digests), *part.reasons], text),
-        "vector": arrow.list_array(
-            arrow.Array.from_numpy(ends.astype(np.int32)),
-            arrow.Array.from_numpy(np.ascontiguousarray(vectors, np.float32).ravel()),
-        ),
+    arrays = _arrays(part)
+    header = {
+        "digests": part.digests,
+        "reasons": {digest_of[name]: reason for name, reason in part.reasons.items()},
+        "arrays": [[name, one.dtype.str, one.shape] for name, one in arrays.items()],
     }
-    for name, rows in _binaries(features, part.valid).items():
-        columns[name] = arrow.Array([*rows, *nothing], binary)
-    columns["reason"] = arrow.Array([None] * n + [*part.reasons.values()], text)
-    content = io.BytesIO()
-    table = arrow.Table.from_pydict(columns)
-    write_parquet(table, content, compression="zstd(1)", dictionary_enabled=False)
-    return content.getvalue()
+    text = json.dumps(header).encode()
+    values = [_bytes(one) for one in arrays.values() if one.size]
+    return [len(text).to_bytes(_HEADER_BYTES, "little"), text, *values]
 
 
-def _part(content: bytes, batch: Batch) -> Part:
-    from arro3.io import read_parquet
-
-    table = read_parquet(io.BytesIO(content)).read_all()
-    columns: dict[str, Any] = {name: table[name].to_pylist() for name in table.column_names}
+def _part(content: memoryview, batch: Batch) -> Part:
+    start = _HEADER_BYTES + int.from_bytes(content[:_HEADER_BYTES], "little")
+    header = json.loads(bytes(content[_HEADER_BYTES:start]))
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, dtype, shape in header["arrays"]:
+        values = np.frombuffer(content, dtype, count=math.prod(shape), offset=start)
+        arrays[name] = values.reshape(shape).copy()
+        start += values.nbytes
     name_of = dict(zip(batch.images.digests, batch.images.names, strict=True))
-    n = columns["reason"].count(None)  # those set aside come last
-    aside = zip(columns["digest"][n:], columns["reason"][n:], strict=True)
-    reasons = {name_of[digest]: reason for digest, reason in aside}
-    if not n:
+    reasons = {name_of[digest]: reason for digest, reason in header["reasons"].items()}
+    if not header["digests"]:
         return Part((), None, None, reasons)
-    valid = None
-    if columns["valid"][0] is not None:
-        valid = _stacked(columns["valid"][:n], np.bool_)
-    vectors = np.array(columns["vector"][:n], np.float32)
-    extents = _stacked(columns["extents"][:n], np.float64)
-    of_regions = {name: columns[name][:n] for name in _REGION_COLUMNS}
+    outlines = Outlines(*(arrays[name] for name in ("images", "peaks", "cells", "ends")))
     features = Features(
-        _stacked(columns["scores"][:n], np.float16),
-        _stacked(columns["weights"][:n], np.float16),
-        vectors,
-        extents,
-        _regions(of_regions, vectors.shape[1], extents.shape[1]),
+        arrays["scores"],
+        arrays["weights"],
+        arrays["vectors"],
+        arrays["extents"],
+        RegionFeatures(outlines, arrays["region_vectors"], arrays["region_extents"]),
     )
-    return Part(tuple(columns["digest"][:n]), features, valid, reasons)
+    return Part(tuple(header["digests"]), features, arrays.get("valid"), reasons)
 
 
-def _binaries(features: Features | None, valid: Bools | None) -> dict[str, list[bytes | None]]:
-    """Columns of bytes, a row an image."""
-    names = ("extents", "scores", "weights", "valid", *_REGION_COLUMNS)
+def _arrays(part: Part) -> dict[str, NDArray[Any]]:
+    features = part.features
     if features is None:
-        return {name: [] for name in names}
-    n, regions = len(features.scores), features.regions
-    outlines = regions.outlines
-    first = np.searchsorted(outlines.images, np.arange(n + 1))
-    own = [range(a, b) for a, b in itertools.pairwise(first.tolist())]
-    # Of each region how many patches it has, and which.
-    patches = [[np.append(len(outlines[r]), outlines[r]) for r in some] for some in own]
-    rows: tuple[list[Any], ...] = (
-        _rows(features.extents),
-        _rows(features.scores),
-        _rows(features.weights),
-        [None] * n if valid is None else _rows(valid),
-        [b"".join(one.astype(np.int32).tobytes() for one in some) for some in patches],
-        [outlines.peaks[some].tobytes() for some in own],
-        [regions.vectors[some].tobytes() for some in own],
-        [regions.extents[some].tobytes() for some in own],
-    )
-    return dict(zip(names, rows, strict=True))
-
-
-def _regions(columns: dict[str, list[bytes]], dim: int, n_extents: int) -> RegionFeatures:
-    found: list[tuple[int, float, NDArray[np.int32]]] = []
-    for image, (outlined, peaks) in enumerate(
-        zip(columns["outlines"], columns["peaks"], strict=True)
-    ):
-        patches = np.frombuffer(outlined, np.int32)
-        start = 0
-        for peak in np.frombuffer(peaks, np.float32).tolist():
-            stop = start + 1 + int(patches[start])
-            found.append((image, peak, patches[start + 1 : stop]))
-            start = stop
-    vectors = np.frombuffer(b"".join(columns["region_vectors"]), np.float32)
-    extents = np.frombuffer(b"".join(columns["region_extents"]), np.float64)
-    return RegionFeatures(
-        Outlines.of(found),
-        vectors.reshape(len(found), dim).copy(),
-        extents.reshape(len(found), n_extents).copy(),
-    )
-
-
-def _sealed(content: bytes) -> bytes:
-    """A parquet file with its SHA-256 in it, between the pages and the footer, where no reader
-    looks unless it is sent there. Its own checksums leave out the footer."""
-    at = len(content) - _footer_size(content)
-    return content[:at] + hashlib.sha256(content).digest() + content[at:]
-
-
-def _unsealed(content: bytes) -> bytes | None:
-    """The file as it was before `_sealed`; None where it is not what was written."""
-    at = len(content) - _footer_size(content)
-    start = at - _CHECKSUM_BYTES
-    if start < 0:
-        return None
-    before = content[:start] + content[at:]
-    return before if hashlib.sha256(before).digest() == content[start:at] else None
-
-
-def _footer_size(content: bytes) -> int:
-    """The bytes from the footer on: itself, its length, and four letters."""
-    return int.from_bytes(content[-8:-4], "little") + 8
-
-
-def _rows(values: NDArray[Any]) -> list[bytes]:
-    return [row.tobytes() for row in values]
-
-
-def _stacked(rows: list[bytes], dtype: type) -> NDArray[Any]:
-    joined: NDArray[Any] = np.frombuffer(b"".join(rows), dtype)
-    return joined.reshape(len(rows), -1).copy() if rows else np.empty((0, 0), dtype)
+        return {}
+    regions = features.regions
+    arrays: dict[str, NDArray[Any]] = {
+        "scores": features.scores,
+        "weights": features.weights,
+        "vectors": features.vectors,
+        "extents": features.extents,
+        "images": regions.outlines.images,
+        "peaks": regions.outlines.peaks,
+        "cells": regions.outlines.cells,
+        "ends": regions.outlines.ends,
+        "region_vectors": regions.vectors,
+        "region_extents": regions.extents,
+    }
+    return arrays if part.valid is None else {**arrays, "valid": part.valid}
 
 
 def _bytes(values: NDArray[Any]) -> memoryview:

@@ -1,6 +1,6 @@
 """Batches described by many machines: actors of Ray Data that hold a backbone.
 
-A worker writes what a batch came to as a parquet file and returns only that file's name. So a
+A worker writes what a batch came to as a file and returns only that file's name. So a
 worker that is lost costs the batches it was at, an interrupted run goes on where it stopped, and
 this process never holds more than it reads.
 """
@@ -101,7 +101,11 @@ def ray_workers(
         backbone=_absolute(str(backbone)),
         weights=None if weights is None else os.path.abspath(weights),
         image_size=image_size,
-        view=view if view.mask is None else dataclasses.replace(view, mask=view.mask.absolute()),
+        view=(
+            dataclasses.replace(view, mask=view.mask.absolute())
+            if isinstance(view.mask, Path)
+            else view
+        ),
         setting=dict(setting),
         arithmetic=arithmetic,
         cpus=cpus_per_worker,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from flawsort.core.errors import InputError
 from flawsort.core.records import ImageSet, RemoteFile, SetAside, Source
 from flawsort.core.remote import files_below, is_url, kind_of
+from flawsort.core.text import printable
 from flawsort.core.threads import n_threads
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
@@ -92,12 +93,6 @@ def array_images(arrays: Sequence[NDArray[Any]] | NDArray[Any]) -> ImageSet:
         raise InputError("No images: the sequence of arrays is empty.")
     digests = tuple(_array_digest(array) for array in checked if isinstance(array, np.ndarray))
     return ImageSet(tuple(f"image-{i:05d}" for i in range(len(checked))), tuple(checked), digests)
-
-
-def printable(path: str | Path | RemoteFile) -> str:
-    """A path as text that can always be printed and saved: forward slashes, odd bytes escaped."""
-    text = path.as_posix() if isinstance(path, Path) else str(path)
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass(frozen=True)

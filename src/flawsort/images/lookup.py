@@ -14,7 +14,7 @@ import numpy as np
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import RemoteFile, Source
-from flawsort.images.find import printable
+from flawsort.core.text import printable
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,9 +17,9 @@ from PIL import Image
 
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bools, Source
+from flawsort.core.text import printable
 from flawsort.images.decode import UnreadableImage as UnreadableImage
 from flawsort.images.decode import is_deep, load, upright_size
-from flawsort.images.find import printable
 
 MAX_PIXELS = 200_000_000
 MAX_TILES = 16
@@ -37,7 +37,7 @@ _REDUCING_GAP = 3.0
 Box = tuple[float, float, float, float]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class View:
     """What of an image the backbone sees, and how.
 
@@ -45,7 +45,8 @@ class View:
         (aspect kept, edge pixels repeated around it, and marked as not inside) or by "crop"
         (aspect kept, the middle of the longer side).
     roi: left, top, right, bottom. All at most 1: fractions of the image; otherwise pixels.
-    mask: an image file, non-zero = inside, stretched to each image; crops to its bounding box.
+    mask: an image file, or the bytes of one: non-zero = inside, stretched to each image; crops to
+        its bounding box.
     tiles: rows and columns that the view is cut into, each as large as the backbone's input.
     resample: "bilinear" or "bicubic"; both average where they reduce.
     window: the values of a deep (more than 8 bits) image that become 0 and 1.
@@ -54,7 +55,7 @@ class View:
 
     fit: Literal["stretch", "pad", "crop"] = "stretch"
     roi: Box | None = None
-    mask: Path | None = None
+    mask: Path | bytes | None = None
     tiles: tuple[int, int] = (1, 1)
     resample: Literal["bilinear", "bicubic"] = "bilinear"
     window: tuple[float, float] | None = None
@@ -92,6 +93,12 @@ class View:
         if self.max_pixels < 1:
             raise OptionError(f"must be at least 1. Got {self.max_pixels}.", parameter="max_pixels")
 
+    def __repr__(self) -> str:
+        shown = {field.name: repr(getattr(self, field.name)) for field in fields(self)}
+        if isinstance(self.mask, bytes):  # of a run: a whole file
+            shown["mask"] = f"<{len(self.mask):,} bytes>"
+        return f"View({', '.join(f'{name}={value}' for name, value in shown.items())})"
+
     def describe(self) -> dict[str, Any]:
         """The view as JSON-able values for manifests and cache keys; the mask as its SHA-256."""
         return {
@@ -104,9 +111,16 @@ class View:
             "max_pixels": int(self.max_pixels),
         }
 
+    def mask_bytes(self) -> bytes | None:
+        """What the mask's file holds."""
+        return self.mask.read_bytes() if isinstance(self.mask, Path) else self.mask
+
     @classmethod
-    def from_description(cls, described: Mapping[str, Any], mask: Path | None = None) -> View:
-        """The view that `describe` described; `mask` is where its mask file is now."""
+    def from_description(
+        cls, described: Mapping[str, Any], mask: Path | bytes | None = None
+    ) -> View:
+        """The view that `describe` described; `mask` is where its mask file is now, or what that
+        file held."""
         if described["mask"] is None:
             mask = None
         elif mask is None:
@@ -114,7 +128,7 @@ class View:
         elif (found := _mask(mask).digest) != described["mask"]:
             raise OptionError(
                 f"The mask must be the file that the view was made with, SHA-256 "
-                f"{described['mask'][:12]}... Got '{printable(mask)}', {found[:12]}..."
+                f"{described['mask'][:12]}... Got {_mask_name(mask)}, {found[:12]}..."
             )
         rows, columns = described["tiles"]
         return cls(
@@ -395,22 +409,24 @@ def _halves(total: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-def _mask(path: Path) -> _Mask:
+def _mask(mask: Path | bytes) -> _Mask:
+    if isinstance(mask, bytes):
+        return _read_mask(mask, 0, len(mask))
     try:
-        status = path.stat()
+        status = mask.stat()
     except OSError as error:
         raise InputError(
-            f"The mask '{printable(path)}' cannot be read: {error.strerror}. Check the path."
+            f"The mask {_mask_name(mask)} cannot be read: {error.strerror}. Check the path."
         ) from error
-    return _read_mask(path, status.st_mtime_ns, status.st_size)
+    return _read_mask(mask, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=8)
-def _read_mask(path: Path, _changed: int, _size: int) -> _Mask:
+def _read_mask(mask: Path | bytes, _changed: int, _size: int) -> _Mask:
     try:
-        raster = load(path, MAX_PIXELS, backdrop="black")
+        raster = load(mask, MAX_PIXELS, backdrop="black")
     except UnreadableImage as error:
-        raise InputError(f"The mask '{printable(path)}' cannot be used: {error}.") from error
+        raise InputError(f"The mask {_mask_name(mask)} cannot be used: {error}.") from error
     values = raster.pixels16 if raster.pixels8 is None else np.asarray(raster.pixels8)
     assert values is not None
     inside = np.any(values.reshape(*values.shape[:2], -1) != 0, axis=2)
@@ -418,11 +434,16 @@ def _read_mask(path: Path, _changed: int, _size: int) -> _Mask:
         inside &= raster.opacity > 0
     if not inside.any():
         raise InputError(
-            f"The mask '{printable(path)}' covers nothing: all its pixels are zero. "
+            f"The mask {_mask_name(mask)} covers nothing: all its pixels are zero. "
             "Paint what shall be seen in white."
         )
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    content = mask if isinstance(mask, bytes) else mask.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
     return _Mask(Image.fromarray(inside.astype(np.uint8) * 255), digest)
+
+
+def _mask_name(mask: Path | bytes) -> str:
+    return "of the run" if isinstance(mask, bytes) else f"'{printable(mask)}'"
 
 
 def _sample(source: Source, max_pixels: int, budget: int) -> NDArray[np.float64]:

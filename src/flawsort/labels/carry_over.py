@@ -11,13 +11,13 @@ import numpy as np
 
 from flawsort.clusters.constrained import carry_over
 from flawsort.core.records import ImageSet
-from flawsort.core.text import pluralise
-from flawsort.images.find import printable
+from flawsort.core.text import pluralise, printable
 from flawsort.labels.edit_checks import Edit
 from flawsort.labels.edits import CARRY
 from flawsort.labels.groups import Labelling
 from flawsort.labels.store import EditStore, Session
-from flawsort.runs.folder import EDITS, Run
+from flawsort.runs.folder import EDITS
+from flawsort.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Earlier:
         row_before = {digest: row for row, digest in enumerate(self.digests)}
         digests, said = run.table["sha256"], self.said
         labels, _ = carry_over(
-            np.array(run.table["cluster"], np.int64),
+            run.labels,
             np.array([before.get(digest, -1) for digest in digests], np.int64),
             np.array([said.get(digest, -1) for digest in digests], np.int64),
             self.labelling.next_id,
@@ -102,7 +102,7 @@ class Earlier:
             "labels": labels,
             "confirmed": [row for row, sha in enumerate(run.table["sha256"]) if sha in said],
             "several": dict(several),
-            "k": run.manifest["clusters"]["n_clusters"],
+            "k": run.n_clusters,
             "spent": self.spent,
         }
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flawsort.clusters.kinds import find_plain_groups
 from flawsort.core.records import Bools, Ints
 from flawsort.embeddings.heat import NORMAL_GROUP_SHARE
-from flawsort.runs.folder import Run
+from flawsort.runs.run import Run
 
 Role: TypeAlias = Literal["flaw", "normal", "unsure"]
 ROLES: tuple[Role, ...] = ("flaw", "normal", "unsure")
@@ -89,10 +89,9 @@ class Labelling:
 def first_labelling(run: Run) -> Labelling:
     """As the clustering left it: a group a cluster, with the cluster's number for an id. A group
     nearly all of whose images look normal has that role."""
-    labels = np.array(run.table["cluster"], np.int64)
-    normal = np.array(["looks-normal" in flags.split(";") for flags in run.table["flags"]])
+    labels, normal = run.labels.copy(), run.looks_normal
     groups = {}
-    for cluster in range(run.manifest["clusters"]["n_clusters"]):
+    for cluster in range(run.n_clusters):
         looks = bool(normal[labels == cluster].mean() >= NORMAL_GROUP_SHARE)
         groups[cluster] = Group(cluster, role="normal" if looks else "flaw")
     return Labelling(groups, labels, np.zeros(len(labels), bool), len(groups), len(groups))
@@ -104,18 +103,15 @@ def region_groups(run: Run, labelling: Labelling) -> NDArray[np.int64]:
     A region that is like its image's own cluster is where the image is now; another one where most
     images of the cluster that it is like are now.
     """
-    clusters = np.array(run.table["cluster"], np.int64)
-    row_of = {name: row for row, name in enumerate(run.table["name"])}
-    images = np.array([row_of[name] for name in run.regions["name"]], np.int64)
-    like = np.array(run.regions["cluster"], np.int64)
+    images, like = run.region_rows, np.array(run.regions["cluster"], np.int64)
     now = current_groups(like.tolist(), run, labelling)
-    own = like == clusters[images]
+    own = like == run.labels[images]
     return np.where(own, labelling.labels[images], now)
 
 
 def current_groups(clusters: Sequence[int], run: Run, labelling: Labelling) -> NDArray[np.int64]:
     """(n,): the group where most images of each cluster of the run are now; -1 stays so."""
-    own = np.array(run.table["cluster"], np.int64)
+    own = run.labels
     moved = {int(cluster): _most(labelling.labels[own == cluster]) for cluster in np.unique(own)}
     return np.array([moved.get(cluster, -1) for cluster in clusters], np.int64)
 
@@ -131,13 +127,10 @@ def kinds(run: Run, labelling: Labelling) -> list[tuple[int, ...]]:
     its regions, as far as they are flaws. To put an image into a group that is no flaw says that it
     has none."""
     found = [[label] for label in labelling.labels.tolist()]
-    row_of = {name: row for row, name in enumerate(run.table["name"])}
     of_regions = region_groups(run, labelling).tolist()
-    rows = np.array([row_of[name] for name in run.regions["name"]], np.int64)
-    plain = find_plain_groups(None, labelling.labels, rows)
+    plain = find_plain_groups(None, labelling.labels, run.region_rows)
     settled = without_flaw(labelling)
-    for name, group in zip(run.regions["name"], of_regions, strict=True):
-        row = row_of[name]
+    for row, group in zip(run.region_rows.tolist(), of_regions, strict=True):
         if row in labelling.several or settled[row] or group < 0 or group in found[row]:
             continue
         if labelling.groups[group].role == "flaw" and group not in plain:

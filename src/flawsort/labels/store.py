@@ -40,7 +40,8 @@ from flawsort.labels.edit_file import (
 from flawsort.labels.edits import CARRY, REDO, UNDO, History, Spent, apply, replay, spend
 from flawsort.labels.groups import Labelling, first_labelling
 from flawsort.labels.sentences import describe
-from flawsort.runs.folder import EDITS, Run, open_run
+from flawsort.runs.folder import EDITS, open_run
+from flawsort.runs.run import Run
 
 # A session keeps its last so many states, and of older ones every so-manieth: an undo takes at most
 # so many edits again, and thousands of edits do not take thousands of times the memory.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from flawsort.core.text import clean
 from flawsort.labels.groups import NO_GROUP, Group
 from flawsort.runs.trends import Counts, Increase, rises
 
@@ -14,7 +14,6 @@ PERIODS_SHOWN = 90
 
 _PANEL = (390, 132)
 _PLOT = (42, 28, 362, 104)  # left, top, right, bottom within a panel
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def chart_svg(counts: Counts, titles: Mapping[int, str], *, columns: int = 2) -> str:
@@ -129,4 +128,4 @@ def _words(
 
 def _safe(words: str) -> str:
     """Text for XML: escaped, and without characters that no XML may hold."""
-    return escape(_NOT_XML.sub("\ufffd", words))
+    return escape(clean(words))

@@ -17,8 +17,8 @@ from flawsort.labels.store import Session
 from flawsort.outputs.report import render_report
 from flawsort.research.metrics import Agreement, agreement, purity_curve, several_kinds
 from flawsort.research.truth import EXCLUDED_LABELS, read_truth
-from flawsort.runs.convert import run_images
-from flawsort.runs.folder import EDITS, REPORT, Run, open_run, replace_files
+from flawsort.runs.folder import EDITS, REPORT, open_run, replace_files
+from flawsort.runs.run import Run
 from flawsort.runs.tables import SEVERAL
 
 EVALUATION = "evaluation.json"
@@ -31,7 +31,7 @@ def evaluate_run(folder: Path, truth: Path) -> dict[str, Any]:
     run, as evaluation.json and in its report.
     """
     run = open_run(folder)
-    labels = read_truth(truth, run_images(run))
+    labels = read_truth(truth, run.images)
     evaluation = evaluate(run, labels)
     if (folder / EDITS).exists():
         evaluation["reviewed"] = _reviewed(run, folder, labels)
@@ -58,7 +58,7 @@ def evaluate(run: Run, truth: Sequence[str | None]) -> dict[str, Any]:
         raise InputError("None of the run's images has a true label.")
     labels = [str(truth[i]) for i in rows]
     true_k = len(set(labels))
-    found = _agree(labels, np.array(run.table["cluster"])[rows])
+    found = _agree(labels, run.labels[rows])
     return {
         **found,
         "several_kinds": _several(run, truth, several, found) if several else None,
@@ -100,8 +100,8 @@ def _several(
         group: found["classes"][row] for group, row in zip(found["clusters"], best, strict=True)
     }
     wanted = [{kind.strip() for kind in str(truth[i]).split(SEVERAL)} for i in rows]
-    kinds = [[int(group) for group in run.table["kinds"][i].split(SEVERAL)] for i in rows]
-    return asdict(several_kinds(wanted, kinds, class_of))
+    kinds = run.kinds
+    return asdict(several_kinds(wanted, [list(kinds[i]) for i in rows], class_of))
 
 
 def _single(truth: Sequence[str | None]) -> list[int]:

@@ -14,7 +14,8 @@ from typing import Literal, TypeAlias
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import ImageSet, SetAside
-from flawsort.images.find import IMAGE_SUFFIXES, find_images, printable
+from flawsort.core.text import printable
+from flawsort.images.find import IMAGE_SUFFIXES, find_images
 from flawsort.images.lookup import Columns, only, read_lookup
 
 Layout: TypeAlias = Literal["category", "tiles", "folders"]

@@ -24,6 +24,7 @@ from starlette.responses import (
 
 from flawsort._version import __version__
 from flawsort.core.errors import FlawsortError, InputError, OptionError
+from flawsort.core.text import printable
 from flawsort.labels.store import Conflict
 from flawsort.review import pages
 from flawsort.review.access import Guard, check_token
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 FOR_EVER = "private, max-age=31536000, immutable"
 FOR_A_WHILE = "private, max-age=60"
 ASK_AGAIN = "private, no-cache"
+# Of what an error says, in characters.
+LONGEST_DETAIL = 2000
 # What the environment says of collecting it does not count here.
 NO_TELEMETRY: TelemetryConfig = {
     "tracing": False,
@@ -155,7 +158,7 @@ Row = Annotated[int, InPath(ge=0, le=LARGEST_WHOLE)]
 
 
 def _row(found: OpenRun, row: int) -> int:
-    n = len(found.run.table["name"])
+    n = len(found.run)
     if row >= n:
         raise InputError(f"The run has the rows 0 to {n - 1}. Got {row}.")
     return row
@@ -383,7 +386,7 @@ def _tagged(
 
 def _explain(request: Request, error: Exception) -> Response:
     """Errors of ours, by whose fault they are."""
-    said: dict[str, Any] = {"detail": _clean(str(error))}
+    said: dict[str, Any] = {"detail": printable(str(error))[:LONGEST_DETAIL]}
     if isinstance(error, Conflict):
         return JSONResponse({**said, "version": error.version}, 409)
     if isinstance(error, UnknownRun | InputError):
@@ -397,7 +400,7 @@ def _explain(request: Request, error: Exception) -> Response:
 def _explain_system(_: Request, error: Exception) -> Response:
     """A full disk, say, or a folder that may not be read."""
     assert isinstance(error, OSError)
-    return JSONResponse({"detail": _clean(f"{error.strerror or error}.")}, 507)
+    return JSONResponse({"detail": printable(f"{error.strerror or error}.")[:LONGEST_DETAIL]}, 507)
 
 
 def _explain_validation(_: Request, error: Exception) -> Response:
@@ -407,9 +410,4 @@ def _explain_validation(_: Request, error: Exception) -> Response:
     for one in error.errors()[:8]:
         place = ".".join(str(part) for part in one["loc"] if part not in ("body", "path", "query"))
         said.append(f"{place or 'The body'}: {one['msg']}")
-    return JSONResponse({"detail": _clean("; ".join(said) + ".")}, 422)
-
-
-def _clean(text: str) -> str:
-    """What can be sent: JSON may name halves of characters."""
-    return text.encode("utf-8", "backslashreplace").decode()[:2000]
+    return JSONResponse({"detail": printable("; ".join(said) + ".")[:LONGEST_DETAIL]}, 422)

@@ -14,7 +14,7 @@ from flawsort.labels.groups import Labelling, current_groups
 from flawsort.outputs.charts import chart_svg
 from flawsort.review.schemas import AssignedBody, AssignedEntryBody, CountsBody, RiseBody
 from flawsort.runs.assigned import ASSIGNED, Kept, kept_names, open_kept
-from flawsort.runs.folder import Run
+from flawsort.runs.run import Run
 from flawsort.runs.trends import counts, rises
 
 UNSEEN = -1

@@ -13,7 +13,7 @@ from pathlib import Path
 from flawsort.core.errors import InputError
 from flawsort.labels.groups import Labelling
 from flawsort.outputs.exports import FORMATS, export_run
-from flawsort.runs.folder import Run
+from flawsort.runs.run import Run
 
 # The earliest time that a zip can hold: when it was made says nothing.
 TIME = (1980, 1, 1, 0, 0, 0)

@@ -11,18 +11,13 @@ from pathlib import Path
 
 from flawsort.backbones.cache import default_cache_folder
 from flawsort.core.errors import FlawsortError, RunError
-from flawsort.images.find import printable
+from flawsort.core.text import printable
 from flawsort.labels.edits import effective
 from flawsort.labels.store import EditStore, Session, State
 from flawsort.review.pictures import Pictures
-from flawsort.review.responses import (
-    answered_rows,
-    check_run,
-    describe_run,
-    describe_state,
-    fingerprint,
-)
-from flawsort.runs.folder import EDITS, MANIFEST, Run, read_manifest
+from flawsort.review.responses import answered_rows, describe_run, describe_state, fingerprint
+from flawsort.runs.folder import EDITS, MANIFEST, read_manifest
+from flawsort.runs.run import Run
 
 # A run of 20,000 images takes about 250 MB.
 MOST_OPEN = 4
@@ -51,8 +46,7 @@ class OpenRun:
     def __init__(self, name: str, folder: Path, cache: Path | None):
         self.name, self.folder = name, folder
         self.session = Session(folder)
-        check_run(self.run)
-        self.pictures = Pictures(self.run, folder, cache)
+        self.pictures = Pictures(self.run, cache)
         self._said: tuple[State, bytes] | None = None
         self._answered: tuple[State, set[int]] | None = None
         self._lock = threading.RLock()

@@ -13,6 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from flawsort._version import __version__
 from flawsort.core.errors import InputError
+from flawsort.outputs.web import SCRIPTS, shared_script
 from flawsort.review.schemas import RunEntryBody
 
 _MEDIA_TYPES = {
@@ -36,6 +37,7 @@ def run_page(name: str, *, several: bool) -> str:
             run=name,
             base=f"/r/{quote(name, safe='')}/",
             several=several,
+            scripts=sorted(name for name in (*_static_files(), *SCRIPTS) if name.endswith(".js")),
             version=static_version(),
             flawsort=__version__,
         )
@@ -57,18 +59,20 @@ def problem_page(run: str, reason: str) -> str:
 
 
 def static_file(name: str) -> tuple[bytes, str]:
-    """A file of the pages and its media type. Only names that the folder lists are looked up."""
+    """A file of the pages and its media type. Only names that are listed are looked up."""
+    if name in SCRIPTS:
+        return shared_script(name).encode(), _MEDIA_TYPES["js"]
     found = _static_files().get(name)
     if found is None:
         raise InputError("There is no such file.")
-    return found.read_bytes(), _MEDIA_TYPES.get(name.rpartition(".")[2], "application/octet-stream")
+    return found.read_bytes(), _MEDIA_TYPES[name.rpartition(".")[2]]
 
 
 def static_version() -> str:
     """Another one whenever any of the files is another one."""
     found = hashlib.sha256()
-    for name, file in sorted(_static_files().items()):
-        found.update(f"{name}\n".encode() + file.read_bytes())
+    for name in sorted([*_static_files(), *SCRIPTS]):
+        found.update(f"{name}\n".encode() + static_file(name)[0])
     return found.hexdigest()[:16]
 
 

@@ -10,11 +10,9 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -23,25 +21,25 @@ from PIL import Image
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import RemoteFile
-from flawsort.core.remote import is_url
+from flawsort.core.store import FORMAT, Store, prune
 from flawsort.core.threads import n_threads
-from flawsort.embeddings.heat import HeatScale, colour_table
+from flawsort.embeddings.heat import colour_table
 from flawsort.images.decode import upright_size
 from flawsort.images.find import digest_of
-from flawsort.images.view import View, thumbnail
-from flawsort.runs.folder import MASK, Run
+from flawsort.images.view import UnreadableImage, thumbnail
+from flawsort.runs.run import Run
 
 THUMBNAIL_SIDE = 192
 IMAGE_SIDE = 1600
-# Heat is drawn so many times as large as the grid of patches.
+# Heat is drawn this many times as large as the grid of patches.
 HEAT_ZOOM = 8
 THUMBNAIL_QUALITY, IMAGE_QUALITY = 82, 90
-# Changes whenever the same row would look another way.
-FORMAT = 1
 CACHE_LIMIT = 2 * 2**30
 STORES_BETWEEN_PRUNES = 2000
 MEMORY_LIMIT = 48 * 2**20
 MEDIA_TYPES = {"thumb": "image/jpeg", "image": "image/jpeg", "heat": "image/png"}
+
+_SUFFIX = ".jpg"
 
 What: TypeAlias = Literal["thumb", "image", "heat"]
 # An image of 200 megapixels takes a gigabyte while it is decoded.
@@ -49,10 +47,10 @@ _DECODING = threading.BoundedSemaphore(n_threads())
 
 
 class Pictures:
-    """The pictures of a run. folder: of the run. cache: a folder for thumbnails, or None."""
+    """The pictures of a run. cache: a folder for thumbnails, or None."""
 
-    def __init__(self, run: Run, folder: Path, cache: Path | None):
-        self._run, self._folder = run, folder
+    def __init__(self, run: Run, cache: Path | None):
+        self._run = run
         self._thumbnails = None if cache is None else PictureFiles(cache / "thumbnails")
         self._recent = _Recent(MEMORY_LIMIT)
 
@@ -67,7 +65,7 @@ class Pictures:
             parts = [hashlib.sha256(run.thumbnails[row]).hexdigest()]
         else:
             side = THUMBNAIL_SIDE if what == "thumb" else IMAGE_SIDE
-            view = json.dumps([run.manifest["view"], self._size, side], sort_keys=True)
+            view = json.dumps([run.manifest["view"], run.input_size, side], sort_keys=True)
             parts = [run.table["sha256"][row], view]
         return hashlib.sha256("\n".join([f"{FORMAT} {what}", *parts]).encode()).hexdigest()[:40]
 
@@ -91,19 +89,17 @@ class Pictures:
         source = self._source(row)
         with _DECODING:
             # No larger than the file: that would only be slower.
-            side = min(side, max(upright_size(source, self._view.max_pixels)))
-            picture = thumbnail(source, self._view, self._size, side)
+            view = self._run.view
+            side = min(side, max(upright_size(source, view.max_pixels)))
+            picture = thumbnail(source, view, self._run.input_size, side)
         content = io.BytesIO()
         picture.save(content, "JPEG", quality=quality)
         return content.getvalue()
 
     def _heat(self, row: int) -> bytes:
         """RGBA, the hotter the less transparent; stretched over the image it lies right."""
-        rows, columns = (int(n) for n in self._run.manifest["grid"])
-        scale = HeatScale(**self._run.manifest["heat"])
-        heat = scale.normalise(self._run.scores[row])
-        if self._run.valid is not None:
-            heat = np.where(self._run.valid[row], heat, 0.0)
+        rows, columns = self._run.grid
+        heat = self._run.patch_heat(row)
         small = Image.fromarray(heat.reshape(rows, columns).astype(np.float32))
         large = small.resize((HEAT_ZOOM * columns, HEAT_ZOOM * rows), Image.Resampling.BICUBIC)
         index = np.rint(np.clip(np.asarray(large), 0.0, 1.0) * 255).astype(np.uint8)
@@ -113,9 +109,12 @@ class Pictures:
 
     def _source(self, row: int) -> Path | RemoteFile:
         """The file of an image, as long as it holds what it held when it was clustered."""
-        name, path = self._run.table["name"][row], self._run.table["path"][row]
-        source = RemoteFile(path) if is_url(path) else Path(path)
-        digest, reason = digest_of(source) if path else ("", "was an array and no file")
+        name = self._run.names[row]
+        try:
+            source = self._run.source(row)
+            digest, reason = digest_of(source)
+        except UnreadableImage as error:
+            reason = str(error)
         if reason:
             raise InputError(f"The image '{name}' cannot be shown: it {reason}.")
         if digest != self._run.table["sha256"][row]:
@@ -124,64 +123,36 @@ class Pictures:
             )
         return source
 
-    @cached_property
-    def _view(self) -> View:
-        mask = None if self._run.mask is None else self._folder / MASK
-        return View.from_description(self._run.manifest["view"], mask=mask)
-
-    @cached_property
-    def _size(self) -> tuple[int, int]:
-        backbone = self._run.manifest["backbone"]
-        height, width = (256, 256) if backbone is None else backbone["input_size"]
-        return int(height), int(width)
-
 
 class PictureFiles:
-    """Pictures kept in a folder, one file each; past a limit the least recently made go."""
+    """Pictures kept in a folder, one file each; past a limit the least recently used go."""
 
     def __init__(self, folder: Path, *, limit: int = CACHE_LIMIT):
         self._folder, self._limit = folder, limit
+        self._store = Store(folder, {}, suffix=_SUFFIX)
         self._stored = 0
 
     def get(self, tag: str, make: Callable[[], bytes]) -> bytes:
         """The picture of that tag, made where there is none yet. A full or read-only disk costs
         time and nothing else."""
-        path = self._folder / tag[:2] / f"{tag}.jpg"
-        with contextlib.suppress(OSError):
-            content = path.read_bytes()
-            if content.startswith(b"\xff\xd8") and content.endswith(b"\xff\xd9"):
-                return content
+        kept = self._store.load(tag)
+        if kept is not None:
+            return bytes(kept)
         content = make()
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(content)
-            temporary.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._store.save(tag, [content])
         self._stored += 1
         if self._stored % STORES_BETWEEN_PRUNES == 0:
             self.prune()
         return content
 
     def prune(self) -> None:
-        """Remove the oldest until the rest fits the limit."""
-        found = []
-        for path in self._folder.glob("*/*.jpg*"):
-            with contextlib.suppress(OSError):
-                found.append((path, path.stat()))
-        size = sum(stat.st_size for _, stat in found)
-        for path, stat in sorted(found, key=lambda entry: entry[1].st_mtime):
-            if size <= self._limit:
-                break
-            with contextlib.suppress(OSError):
-                path.unlink()
-                size -= stat.st_size
+        """Remove the least recently used until the rest fits the limit."""
+        prune(self._folder, _SUFFIX, self._limit)
 
 
 class _Recent:
-    """What was asked for last, up to so many bytes."""
+    """What was asked for last, up to a number of bytes."""
 
     def __init__(self, limit: int):
         self._limit, self._size = limit, 0

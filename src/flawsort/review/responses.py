@@ -5,20 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.clusters.ward import cut
-from flawsort.core.errors import OptionError, RunError
+from flawsort.clusters.ward import cut, linkage_of
+from flawsort.core.errors import OptionError
 from flawsort.labels.edit_checks import Edit
 from flawsort.labels.groups import Labelling, kinds
 from flawsort.labels.queue import Question, estimated_purity, next_question, progress
 from flawsort.labels.store import State
 from flawsort.outputs.exports import FORMATS
+from flawsort.outputs.web import k_span
 from flawsort.review.schemas import (
     FormatBody,
     GroupBody,
@@ -32,29 +32,24 @@ from flawsort.review.schemas import (
     Span,
     StateBody,
 )
-from flawsort.runs.folder import Run
-from flawsort.runs.preview import linkage_of
+from flawsort.runs.run import Run
 
-# A slider beyond it is no help to anybody.
-MAX_K = 60
 MOST_PARTS = 24
 MOST_SIMILAR = 200
 
 
 def describe_run(name: str, run: Run) -> RunBody:
     """All of a run that the page shows, but its pictures."""
-    check_run(run)
-    table, manifest = run.table, run.manifest
-    n, saved = len(table["name"]), int(manifest["clusters"]["n_clusters"])
+    table, n, saved = run.table, len(run), run.n_clusters
     return RunBody(
         name=name,
         fingerprint=fingerprint(run),
         n=n,
-        mode=str(manifest["mode"]),
-        k=Span(saved=saved, min=min(2, saved, n), max=max(min(n, MAX_K), saved)),
-        grid=[int(count) for count in manifest["grid"]],
-        heat=Heat(low=float(manifest["heat"]["low"]), high=float(manifest["heat"]["high"])),
-        names=table["name"],
+        mode=run.mode,
+        k=Span(**k_span(n, saved)),
+        grid=list(run.grid),
+        heat=Heat(low=run.heat.low, high=run.heat.high),
+        names=run.names,
         clusters=table["cluster"],
         scores=_numbers(table["score"]),
         typicality=_numbers(table["typicality"]),
@@ -133,36 +128,13 @@ def answered_rows(done: Iterable[Edit]) -> set[int]:
     return rows
 
 
-def check_run(run: Run) -> None:
-    """RunError where the parts of a run do not belong together, which hashes do not show."""
-    try:
-        n = len(run.table["name"])
-        columns = ("sha256", "path", "cluster", "score", "typicality", "runner_up", "flags")
-        counts = {name: len(run.table[name]) for name in columns}
-        counts |= {"scores": len(run.scores), "embeddings": len(run.embeddings)}
-        counts |= {"layout": len(run.layout), "thumbnails": len(run.thumbnails)}
-        counts["linkage (one row less)"] = len(run.linkage) + 1
-        wrong = [f"{name} has {count}" for name, count in counts.items() if count != n]
-        if math.prod(run.manifest["grid"]) != run.scores.shape[1]:
-            wrong.append(f"a patch grid of {run.manifest['grid']} has {run.scores.shape[1]} scores")
-        if not set(run.regions["name"]) <= set(run.table["name"]):
-            wrong.append("regions are of images that it does not have")
-        float(run.manifest["heat"]["low"]), float(run.manifest["heat"]["high"])
-        run.manifest["view"], run.manifest["mode"], run.manifest["backbone"]
-        int(run.manifest["clusters"]["n_clusters"])
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise RunError(f"The run is damaged: it lacks or garbles {error}.") from error
-    if not n or wrong:
-        raise RunError(f"The run has {n} images, but {'; '.join(wrong) or 'needs at least 1'}.")
-
-
 def fingerprint(run: Run) -> str:
     """Another one whenever a row may be another image, or look another way."""
     manifest = run.manifest
     parts = [manifest["view"], manifest["grid"], manifest["heat"], manifest["backbone"]]
     found = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     found.update("\n".join(map(str, run.table["sha256"])).encode())
-    found.update("\n".join(run.table["name"]).encode())
+    found.update("\n".join(run.names).encode())
     found.update(np.ascontiguousarray(run.layout).tobytes())
     return found.hexdigest()[:16]
 
@@ -189,13 +161,10 @@ def split_group(run: Run, labelling: Labelling, group: int, parts: int) -> Parts
 
 
 def _regions(run: Run) -> RegionsBody:
-    row_of = {name: row for row, name in enumerate(run.table["name"])}
-    boxes = mask_boxes(run.regions["mask"], run.manifest["grid"][1])
-    rows, columns = run.manifest["grid"]
-    thousandths = np.rint(boxes / [columns, rows, columns, rows] * 1000).astype(int)
+    boxes = np.rint(run.outlines.boxes(run.grid) * 1000).astype(int)
     return RegionsBody(
-        image=[row_of[name] for name in run.regions["name"]],
-        box=thousandths.ravel().tolist(),
+        image=run.region_rows.tolist(),
+        box=boxes.ravel().tolist(),
         cluster=run.regions["cluster"],
     )
 
@@ -203,32 +172,6 @@ def _regions(run: Run) -> RegionsBody:
 def _question(asked: Question) -> QuestionBody:
     rows = [int(row) for row in asked.rows]
     return QuestionBody(kind=asked.kind, group=asked.group, rows=rows, why=asked.why)
-
-
-def mask_boxes(masks: Sequence[str], columns: int) -> NDArray[np.int64]:
-    """(n, 4): left, top, right, bottom of masks as regions.csv writes them, in patches."""
-    if not masks:
-        return np.empty((0, 4), np.int64)
-    text = " ".join(masks)
-    cells = np.fromstring(text.replace("-", " "), np.int64, sep=" ")
-    letters = np.frombuffer(text.encode(), np.uint8)
-    between = letters[(letters == ord(" ")) | (letters == ord("-"))]
-    counts = [mask.count(" ") + mask.count("-") + 1 for mask in masks]
-    starts = np.cumsum([0, *counts[:-1]])
-    down, across = np.divmod(cells, columns)
-    left, right = across.copy(), across + 1
-    # Patches from one to another that lie in different rows are all of those between.
-    around = np.flatnonzero((between == ord("-")) & (down[:-1] < down[1:]))
-    left[around], right[around] = 0, columns
-    return np.stack(
-        [
-            np.minimum.reduceat(left, starts),
-            np.minimum.reduceat(down, starts),
-            np.maximum.reduceat(right, starts),
-            np.maximum.reduceat(down, starts) + 1,
-        ],
-        axis=1,
-    )
 
 
 def _numbers(values: Iterable[Any]) -> list[float | None]:

@@ -15,11 +15,11 @@ from flawsort.core.errors import OptionError
 from flawsort.review.access import ANY_HOST, check_token, is_loopback
 from flawsort.review.app import make_app
 
-# Requests under way at Ctrl-C may take so many seconds more; edits take milliseconds.
+# Seconds that requests under way at Ctrl-C may take to finish; edits take milliseconds.
 PATIENCE = 3
 BACKLOG = 256
-# The first page comes at once when its run is open. Of a very large one the page says that it is
-# being opened, which is better than nothing for so many seconds.
+# Seconds to wait for the run to open, so that the first page comes at once. For a very large run
+# the page itself says that it is being opened.
 OPENING = 2.0
 THIS_MACHINE = "127.0.0.1"
 ANY_ADDRESS = ("0.0.0.0", "::", "")
@@ -38,8 +38,8 @@ def serve(
 ) -> None:
     """Serve runs until Ctrl-C, which comes out as KeyboardInterrupt when all is closed.
 
-    port: 0 for any that is free. token: of a host that others can reach one is made up if none is
-    given. announce: called with the address once it answers.
+    port: 0 for any that is free. token: generated if omitted, for a host that others can reach.
+    announce: called with the address once it answers.
     """
     import uvicorn
 
@@ -64,7 +64,12 @@ def serve(
             proxy_headers=False,
             timeout_graceful_shutdown=PATIENCE,
         )
-        uvicorn.Server(config).run(sockets=[listener])
+        server = uvicorn.Server(config)
+        server.run(sockets=[listener])
+    # When it has closed down, uvicorn passes the signal on to whatever handled it before. That may
+    # be nothing: a shell has commands in the background ignore Ctrl-C.
+    if server.should_exit:
+        raise KeyboardInterrupt
 
 
 def address_for_others(address: str, host: str) -> str | None:

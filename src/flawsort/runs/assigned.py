@@ -6,11 +6,8 @@ period and the proposed new kind), thumbnails.bin and thumbnails.npy, and about.
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +16,74 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.clusters.assign import Assignment
 from flawsort.core.errors import OptionError, RunError
-from flawsort.core.records import Floats
+from flawsort.core.records import Floats, ImageSet
+from flawsort.core.storage import new_folder
+from flawsort.core.tables import INTEGER, NUMBER, TEXT, Column, Columns, Table, read_parquet
 from flawsort.runs.folder import ASSIGNED as ASSIGNED
-from flawsort.runs.folder import Table, read_table, table_parquet
+from flawsort.runs.stored import PicturesPart
+from flawsort.runs.tables import SEVERAL, source_paths
 
-TABLE, THUMBNAILS, ENDS, ABOUT = "table.parquet", "thumbnails.bin", "thumbnails.npy", "about.json"
+TABLE, ABOUT = "table.parquet", "about.json"
+THUMBNAILS = PicturesPart(files=("thumbnails.bin", "thumbnails.npy"))
 # A name is a folder's, and part of an address.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+@dataclass(frozen=True)
+class SortedImages:
+    """What the table of new images is made of.
+
+    found: where they belong. scores: (n,), how unusual each is. titles: what the group of each is
+    called. periods: what each is counted by. proposals: (n,), as `proposals` gives them.
+    """
+
+    images: ImageSet
+    found: Assignment
+    scores: Floats
+    titles: Sequence[str]
+    periods: Sequence[str]
+    proposals: Sequence[int]
+
+
+NEW_IMAGES = Columns[SortedImages](
+    Column("name", TEXT, "as in images.csv", lambda of: of.images.names),
+    Column("path", TEXT, "where the file is", lambda of: source_paths(of.images)),
+    Column("sha256", TEXT, "of the file's bytes", lambda of: of.images.digests),
+    Column(
+        "cluster", INTEGER, "of the run, or -1: a new kind", lambda of: of.found.labels.tolist()
+    ),
+    Column("title", TEXT, "what that group is called in the review", lambda of: of.titles),
+    Column(
+        "kinds",
+        TEXT,
+        "its cluster, then the other clusters that regions of it are like, with ; between",
+        lambda of: [SEVERAL.join(map(str, groups)) for groups in of.found.kinds],
+    ),
+    Column(
+        "confidence",
+        NUMBER,
+        "the share of the run's images that lie less clearly in their group; 0 for a new kind",
+        lambda of: of.found.confidence.tolist(),
+    ),
+    Column(
+        "nearest", INTEGER, "the nearest cluster in any case", lambda of: of.found.nearest.tolist()
+    ),
+    Column("runner_up", INTEGER, "the next cluster", lambda of: of.found.placed.runner_up.tolist()),
+    Column(
+        "novelty",
+        NUMBER,
+        "the distance to the nearest images of the run; above 1 it is a new kind",
+        lambda of: of.found.novelty.tolist(),
+    ),
+    Column("score", NUMBER, "how unusual the image is", lambda of: of.scores.tolist()),
+    Column("period", TEXT, "what it is counted by: a day, a lot, a folder", lambda of: of.periods),
+    Column(
+        "proposal", INTEGER, "the proposed new kind, counted from 0, or -1", lambda of: of.proposals
+    ),
+)
+"""The columns of `flawsort assign -o`, and of a batch that a run keeps."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +118,13 @@ def check_name(run: Path, name: str) -> None:
 def keep(run: Path, kept: Kept) -> Path:
     """Write a batch, whole or not at all; returns its folder."""
     place = run / ASSIGNED / kept.name
-    partial = place.with_name(f".{kept.name}.{os.getpid()}")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        (partial / TABLE).write_bytes(table_parquet(kept.table))
-        (partial / THUMBNAILS).write_bytes(b"".join(kept.thumbnails))
-        ends = np.cumsum([len(one) for one in kept.thumbnails], dtype=np.int64)
-        np.save(partial / ENDS, ends, allow_pickle=False)
-        (partial / ABOUT).write_text(json.dumps(kept.about, indent=2) + "\n", "utf-8")
-        partial.rename(place)
+        with new_folder(place, replace=False) as partial:
+            (partial / TABLE).write_bytes(NEW_IMAGES.parquet(kept.table))
+            for file, content in THUMBNAILS.contents(kept.thumbnails).items():
+                (partial / file).write_bytes(content)
+            (partial / ABOUT).write_text(json.dumps(kept.about, indent=2) + "\n", "utf-8")
     except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise OptionError(f"Cannot keep images in '{place}': {error.strerror or error}.") from error
     return place
 
@@ -93,13 +145,11 @@ def open_kept(run: Path, name: str) -> Kept:
         raise OptionError(f"The run keeps no images as '{name}'. It keeps: {kept_names(run)}.")
     folder = run / ASSIGNED / name
     try:
-        table = read_table((folder / TABLE).read_bytes())
-        content = (folder / THUMBNAILS).read_bytes()
-        ends = np.load(io.BytesIO((folder / ENDS).read_bytes()), allow_pickle=False).tolist()
+        table = read_parquet((folder / TABLE).read_bytes())
+        contents = [(folder / file).read_bytes() for file in THUMBNAILS.files]
+        thumbnails = THUMBNAILS.decode(contents)
     except (OSError, ValueError) as error:
         raise RunError(f"The images kept in '{folder}' are damaged: {error}.") from error
-    starts = [0, *ends[:-1]]
-    thumbnails = tuple(content[a:b] for a, b in zip(starts, ends, strict=True))
     return Kept(name, table, thumbnails, _about(folder))
 
 

@@ -16,23 +16,21 @@ from numpy.typing import NDArray
 from flawsort._version import __version__
 from flawsort.backbones import BackboneInfo, catalogue, find_network
 from flawsort.backbones.base import POOLING_KERNEL
-from flawsort.clusters.kinds import Regions
 from flawsort.clusters.placement import centres, place
 from flawsort.core.errors import FlawsortError, RunError
-from flawsort.core.records import ImageSet, Ints, RemoteFile, SetAside
-from flawsort.core.remote import is_url
+from flawsort.core.records import ImageSet, Ints
 from flawsort.core.threads import in_threads
 from flawsort.embeddings.describer import Describer
 from flawsort.embeddings.extent import ExtentAxes
-from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import PRESETS, Method
-from flawsort.embeddings.regions import Outlines, mask_cells
 from flawsort.embeddings.weights import image_scores
 from flawsort.estimator import AnomalyClusterer
 from flawsort.images.view import UnreadableImage, View, locate, thumbnail
-from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION, MASK, Manifest, Run, open_run
+from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION, open_run
+from flawsort.runs.map import two_dimensional_layout
 from flawsort.runs.preview import shown_rows
-from flawsort.runs.tables import image_flags, images_table, regions_table, two_dimensional_layout
+from flawsort.runs.run import INPUT_SIZE_OF_PATCHES, Manifest, Run
+from flawsort.runs.tables import image_flags, images_table, regions_table
 from flawsort.scores.engines import Engine, choose_engine
 from flawsort.scores.reference import Reference, StoredReference, restore_reference
 
@@ -50,7 +48,6 @@ def make_run(model: AnomalyClusterer) -> Run:
     unusual = image_scores(model.scores_, model.valid_)
     reference = model.describer_.reference
     stored = None if reference is None else reference.stored()
-    mask = model.view_.mask
     table = images_table(model.images_, model.labels_, unusual, placed, model.kinds_, flags)
     boxes = _boxes(model)
     return Run(
@@ -67,7 +64,7 @@ def make_run(model: AnomalyClusterer) -> Run:
         reference=None if stored is None else stored.patches,
         lists=None if stored is None else stored.lists,
         whitening=model.describer_.whitening,
-        mask=None if mask is None else mask.read_bytes(),
+        mask=model.view_.mask_bytes(),
         thumbnails=make_thumbnails(
             model.images_, model.view_, input_size(model), shown_rows(table)
         ),
@@ -89,7 +86,7 @@ def _boxes(model: AnomalyClusterer) -> NDArray[np.float64]:
 
 def input_size(model: AnomalyClusterer) -> tuple[int, int]:
     """Height and width of what its backbone is given."""
-    return (256, 256) if model.backbone_ is None else model.backbone_.input_size
+    return INPUT_SIZE_OF_PATCHES if model.backbone_ is None else model.backbone_.input_size
 
 
 def _layout(model: AnomalyClusterer) -> NDArray[np.float32]:
@@ -116,7 +113,7 @@ def rebuild(
 ) -> AnomalyClusterer:
     """The model of a run that is open already; folder: its name in error messages."""
     try:
-        return _rebuild(run, Path(folder), device, arithmetic)
+        return _rebuild(run, device, arithmetic)
     except FlawsortError:
         raise
     except (KeyError, TypeError, ValueError) as error:
@@ -125,12 +122,10 @@ def rebuild(
         ) from error
 
 
-def _rebuild(
-    run: Run, folder: Path, device: str | None, arithmetic: str | None
-) -> AnomalyClusterer:
+def _rebuild(run: Run, device: str | None, arithmetic: str | None) -> AnomalyClusterer:
     manifest, fitted = run.manifest, run.manifest["model"]
     model = AnomalyClusterer(
-        n_clusters=manifest["clusters"]["n_clusters"],
+        n_clusters=run.n_clusters,
         method=Method(**fitted["method"]),
         backbone=fitted["backbone"],
         backbone_weights=fitted.get("backbone_weights"),
@@ -139,8 +134,7 @@ def _rebuild(
         image_size=fitted["image_size"],
         random_state=manifest["seed"],
     )
-    mask = None if run.mask is None else folder / MASK
-    model.view_ = View.from_description(manifest["view"], mask=mask)
+    model.view_ = run.view
     exact = fitted["method"]["exact"] is True
     reference = _reference(run, choose_engine(device, arithmetic, exact=exact))
     axes = fitted["axes"]
@@ -149,34 +143,20 @@ def _rebuild(
         reference,
         fitted["temperature"],
         fitted["spread"],
-        HeatScale(**manifest["heat"]),
+        run.heat,
         None if run.whitening is None else np.asarray(run.whitening, np.float32),
         None if axes is None else ExtentAxes(tuple(axes["centres"]), tuple(axes["scales"])),
     )
-    model.labels_ = np.asarray(run.table["cluster"])
+    model.labels_ = run.labels.copy()
     model.embeddings_ = run.embeddings
     model.linkage_ = np.asarray(run.linkage, np.float64)
     model.scores_, model.weights_, model.valid_ = run.scores, run.weights, run.valid
-    model.grid_ = (manifest["grid"][0], manifest["grid"][1])
-    model.heat_ = HeatScale(**manifest["heat"])
-    model.n_clusters_ = manifest["clusters"]["n_clusters"]
+    model.grid_, model.heat_ = run.grid, run.heat
+    model.n_clusters_ = run.n_clusters
     model.backbone_ = _backbone_info(manifest["backbone"])
-    model.images_ = run_images(run)
-    model.regions_ = _regions(run)
+    model.images_ = run.images
+    model.regions_ = run.found_regions
     return model
-
-
-def _regions(run: Run) -> Regions:
-    table = run.regions
-    row_of = {name: row for row, name in enumerate(run.table["name"])}
-    found = zip(table["name"], table["score"], table["mask"], strict=True)
-    return Regions(
-        Outlines.of([(row_of[name], score, mask_cells(mask)) for name, score, mask in found]),
-        np.asarray(run.region_embeddings, np.float32),
-        np.array(table["cluster"], np.int64),
-        np.array(table["nearest"], np.int64),
-        np.array(table["confidence"], np.float64),
-    )
 
 
 def _reference(run: Run, engine: Engine) -> Reference | None:
@@ -200,17 +180,6 @@ def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:
         entry["origin"],
         (height, width),
         entry.get("pooling_kernel", POOLING_KERNEL),  # runs made before it was recorded
-    )
-
-
-def run_images(run: Run) -> ImageSet:
-    """The images of a run, where they were when it was made."""
-    aside = [entry for entry in run.manifest["set_aside"] if entry["kind"] == "image"]
-    return ImageSet(
-        tuple(run.table["name"]),
-        tuple(RemoteFile(path) if is_url(path) else Path(path) for path in run.table["path"]),
-        tuple(run.table["sha256"]),
-        tuple(SetAside(entry["name"], entry["reason"]) for entry in aside),
     )
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.core.records import Floats, Ints
-from flawsort.runs.folder import Run, Table
+from flawsort.core.tables import Table
+from flawsort.runs.run import Run
 
-# A page shows so many images. Of a larger run only these have thumbnails.
+# A page shows at most this many images. Of a larger run only these have thumbnails.
 SHOWN_IMAGES = 5000
-# and of each group at least so many, if it has them.
+# A page shows at least this many images of each group, if it has them.
 SHOWN_OF_A_GROUP = 50
 
 
@@ -38,51 +38,12 @@ def shown_rows(table: Table) -> NDArray[np.int64]:
 def excerpt(run: Run) -> tuple[Run, NDArray[np.int64]]:
     """The run with the images that are shown alone, and their rows in the whole one."""
     rows = shown_rows(run.table)
-    if len(rows) == len(run.table["name"]):
+    if len(rows) == len(run):
         return run, rows
+    sizes = ", ".join(f"{group}: {n:,}" for group, n in enumerate(np.bincount(run.labels)) if n)
     note = (
-        f"This page shows {len(rows):,} of {len(run.table['name']):,} images, of each group evenly "
-        f"from its most typical to its least typical one; images.csv lists all. "
-        f"All images by group: {_sizes(run.table)}."
+        f"This page shows {len(rows):,} of {len(run):,} images, of each group evenly from its most "
+        f"typical to its least typical one; images.csv lists all. All images by group: {sizes}."
     )
-    place = {run.table["name"][row] for row in rows}
-    shown = [index for index, name in enumerate(run.regions["name"]) if name in place]
-    part = replace(
-        run,
-        regions={name: [values[row] for row in shown] for name, values in run.regions.items()},
-        region_embeddings=run.region_embeddings[shown],
-        manifest={**run.manifest, "warnings": [note, *run.manifest.get("warnings", [])]},
-        table={name: [values[row] for row in rows] for name, values in run.table.items()},
-        scores=run.scores[rows],
-        valid=None if run.valid is None else run.valid[rows],
-        weights=run.weights[rows],
-        embeddings=run.embeddings[rows],
-        linkage=linkage_of(run.linkage, rows),
-        layout=run.layout[rows],
-        thumbnails=tuple(run.thumbnails[row] for row in rows),
-    )
-    return part, rows
-
-
-def linkage_of(merges: Floats, rows: Ints) -> NDArray[np.float64]:
-    """(len(rows) - 1, 4): the tree of some of the leaves, in the order of `rows`: what is left of
-    the whole tree (n - 1, 4) when the others are taken off it."""
-    n = len(merges) + 1
-    place = np.full(2 * n - 1, -1)
-    place[rows] = np.arange(len(rows))
-    sizes = [1] * len(rows)
-    kept = []
-    for step, (left, right, height) in enumerate(merges[:, :3].tolist()):
-        one, other = place[int(left)], place[int(right)]
-        if one < 0 or other < 0:
-            place[n + step] = max(one, other)
-            continue
-        place[n + step] = len(sizes)
-        sizes.append(sizes[one] + sizes[other])
-        kept.append((min(one, other), max(one, other), height, sizes[-1]))
-    return np.array(kept, np.float64).reshape(-1, 4)
-
-
-def _sizes(table: Table) -> str:
-    groups, counts = np.unique(table["cluster"], return_counts=True)
-    return ", ".join(f"{group}: {count:,}" for group, count in zip(groups, counts, strict=True))
+    warnings = [note, *run.manifest.get("warnings", [])]
+    return replace(run.take(rows), manifest={**run.manifest, "warnings": warnings}), rows

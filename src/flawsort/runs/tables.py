@@ -1,8 +1,9 @@
-"""What people read of a clustering: a row an image, and a map in two dimensions."""
+"""The tables that people read of a clustering: a row an image, and a row a region."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,20 +11,160 @@ from numpy.typing import NDArray
 from flawsort.clusters.kinds import Kinds, Regions
 from flawsort.clusters.placement import Placement, typicality
 from flawsort.core.records import Floats, ImageSet, Ints
-from flawsort.core.threads import in_blocks
+from flawsort.core.tables import INTEGER, NUMBER, TEXT, Column, Columns, Table
+from flawsort.core.text import printable
 from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, HeatScale
-from flawsort.embeddings.regions import mask_text
-from flawsort.images.find import printable
-from flawsort.runs.folder import Table
+from flawsort.embeddings.regions import Outlines, mask_text
 
 # Between the kinds of an image, in tables and in truths.
 SEVERAL = ";"
-# The map is laid out by t-SNE; of more images than this a sample is, and the others are put beside
-# those of the sample that they are nearest to.
-LAYOUT_LIMIT = 1500
-LAYOUT_PERPLEXITY = 20.0
-# This many of the others are compared with the sample at a time, 6 MB of distances.
-OTHERS_AT_ONCE = 512
+# Among the flags of an image.
+LOOKS_NORMAL = "looks-normal"
+
+
+@dataclass(frozen=True)
+class ClusteredImages:
+    """What images.csv is made of. labels, scores: (n_images,). placed: where the images lie among
+    the centres of their clusters. kinds, flags: of each image."""
+
+    images: ImageSet
+    labels: Ints
+    scores: Floats
+    placed: Placement
+    kinds: Kinds
+    flags: Sequence[Sequence[str]]
+
+
+IMAGES = Columns[ClusteredImages](
+    Column(
+        "name",
+        TEXT,
+        "the path below the folder given, with forward slashes; unique",
+        lambda of: of.images.names,
+    ),
+    Column("path", TEXT, "where the file was", lambda of: source_paths(of.images)),
+    Column("sha256", TEXT, "of the file's bytes", lambda of: of.images.digests),
+    Column("cluster", INTEGER, "the group, 0 the largest", lambda of: of.labels.tolist()),
+    Column(
+        "kinds",
+        TEXT,
+        "the group, then the other groups that regions of the image are like, with ; between",
+        lambda of: [SEVERAL.join(map(str, groups)) for groups in of.kinds],
+    ),
+    Column(
+        "score",
+        NUMBER,
+        "how unusual the image is: the mean of its most unusual patches, one in a hundred",
+        lambda of: np.asarray(of.scores, np.float64).tolist(),
+    ),
+    Column(
+        "distance", NUMBER, "to the centre of its group", lambda of: of.placed.distance.tolist()
+    ),
+    Column(
+        "typicality",
+        NUMBER,
+        "1 for the image nearest to its group's centre, falling evenly to 0",
+        lambda of: typicality(of.placed.distance, of.labels).tolist(),
+    ),
+    Column("runner_up", INTEGER, "the next nearest group", lambda of: of.placed.runner_up.tolist()),
+    Column(
+        "runner_up_distance",
+        NUMBER,
+        "how far the centre of the next nearest group is; 0 where there is none",
+        lambda of: _finite(of.placed.runner_up_distance).tolist(),
+    ),
+    Column(
+        "flags",
+        TEXT,
+        "of duplicate, borderline, looks-normal, with ; between",
+        lambda of: [SEVERAL.join(some) for some in of.flags],
+    ),
+)
+"""The columns of images.csv and images.parquet."""
+
+
+@dataclass(frozen=True)
+class LocatedRegions:
+    """What regions.csv is made of. boxes: (n_regions, 4), left, top, right, bottom in fractions of
+    the upright image."""
+
+    images: ImageSet
+    regions: Regions
+    boxes: NDArray[np.float64]
+    scale: HeatScale
+
+    @property
+    def outlines(self) -> Outlines:
+        return self.regions.outlines
+
+
+REGIONS = Columns[LocatedRegions](
+    Column(
+        "name",
+        TEXT,
+        "of the image",
+        lambda of: [of.images.names[row] for row in of.outlines.images],
+    ),
+    Column(
+        "region",
+        INTEGER,
+        "counts from 0 within the image, the hottest first",
+        lambda of: _number_within(of.outlines.images).tolist(),
+    ),
+    Column(
+        "cluster",
+        INTEGER,
+        "the group that it is like; -1 if it is like no image of the run",
+        lambda of: of.regions.labels.tolist(),
+    ),
+    Column(
+        "nearest", INTEGER, "the nearest group in any case", lambda of: of.regions.nearest.tolist()
+    ),
+    Column(
+        "confidence",
+        NUMBER,
+        "the share of the run's images that lie less clearly in their group; 0 where cluster is -1",
+        lambda of: of.regions.confidence.tolist(),
+    ),
+    Column(
+        "score",
+        NUMBER,
+        "the score of its most unusual patch",
+        lambda of: of.outlines.peaks.astype(np.float64).tolist(),
+    ),
+    Column(
+        "heat",
+        NUMBER,
+        "its most unusual patch on the scale of the heat maps, 0 to 1",
+        lambda of: of.scale.normalise(of.outlines.peaks).tolist(),
+    ),
+    Column(
+        "x",
+        NUMBER,
+        "left of the box around it, in fractions of the upright image",
+        lambda of: of.boxes[:, 0].tolist(),
+    ),
+    Column("y", NUMBER, "top of that box", lambda of: of.boxes[:, 1].tolist()),
+    Column(
+        "width",
+        NUMBER,
+        "of that box",
+        lambda of: (of.boxes[:, 2] - of.boxes[:, 0]).tolist(),
+    ),
+    Column(
+        "height",
+        NUMBER,
+        "of that box",
+        lambda of: (of.boxes[:, 3] - of.boxes[:, 1]).tolist(),
+    ),
+    Column(
+        "mask",
+        TEXT,
+        "its patches, counted row by row over the grid: 37-39 69 are 37, 38, 39 and 69",
+        lambda of: [mask_text(of.outlines[region]) for region in range(len(of.outlines))],
+    ),
+)
+"""The columns of regions.csv and regions.parquet."""
 
 
 def images_table(
@@ -34,26 +175,8 @@ def images_table(
     kinds: Kinds,
     flags: Sequence[Sequence[str]],
 ) -> Table:
-    """The columns of images.csv and images.parquet."""
-    runner_up_distance = np.where(
-        np.isfinite(placed.runner_up_distance), placed.runner_up_distance, 0
-    )
-    return {
-        "name": list(images.names),
-        "path": [
-            "" if isinstance(source, np.ndarray) else printable(source.absolute())
-            for source in images.sources
-        ],
-        "sha256": list(images.digests),
-        "cluster": labels.tolist(),
-        "kinds": [SEVERAL.join(map(str, groups)) for groups in kinds],
-        "score": np.asarray(scores, np.float64).tolist(),
-        "distance": placed.distance.tolist(),
-        "typicality": typicality(placed.distance, labels).tolist(),
-        "runner_up": placed.runner_up.tolist(),
-        "runner_up_distance": runner_up_distance.tolist(),
-        "flags": [";".join(some) for some in flags],
-    }
+    """The table of images.csv and images.parquet."""
+    return IMAGES.build(ClusteredImages(images, labels, scores, placed, kinds, flags))
 
 
 def regions_table(
@@ -62,24 +185,27 @@ def regions_table(
     boxes: NDArray[np.float64],
     scale: HeatScale,
 ) -> Table:
-    """The columns of regions.csv and regions.parquet. boxes: (n_regions, 4), left, top, right,
+    """The table of regions.csv and regions.parquet. boxes: (n_regions, 4), left, top, right,
     bottom in fractions of the upright image."""
-    outlines = regions.outlines
-    first = np.searchsorted(outlines.images, outlines.images)
-    return {
-        "name": [images.names[row] for row in outlines.images],
-        "region": (np.arange(len(outlines)) - first).tolist(),
-        "cluster": regions.labels.tolist(),
-        "nearest": regions.nearest.tolist(),
-        "confidence": regions.confidence.tolist(),
-        "score": outlines.peaks.astype(np.float64).tolist(),
-        "heat": scale.normalise(outlines.peaks).tolist(),
-        "x": boxes[:, 0].tolist(),
-        "y": boxes[:, 1].tolist(),
-        "width": (boxes[:, 2] - boxes[:, 0]).tolist(),
-        "height": (boxes[:, 3] - boxes[:, 1]).tolist(),
-        "mask": [mask_text(outlines[region]) for region in range(len(outlines))],
-    }
+    return REGIONS.build(LocatedRegions(images, regions, boxes, scale))
+
+
+def source_paths(images: ImageSet) -> list[str]:
+    """Where the files of images are, as text; "" for an array."""
+    return [
+        "" if isinstance(source, np.ndarray) else printable(source.absolute())
+        for source in images.sources
+    ]
+
+
+def _finite(distances: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isfinite(distances), distances, 0)
+
+
+def _number_within(images: Ints) -> NDArray[np.int64]:
+    """(n_regions,): counts from 0 within each image. images: the row of each region's image,
+    ascending."""
+    return np.arange(len(images)) - np.searchsorted(images, images)
 
 
 def image_flags(images: ImageSet, placed: Placement, heat: Floats | None) -> list[list[str]]:
@@ -95,60 +221,6 @@ def image_flags(images: ImageSet, placed: Placement, heat: Floats | None) -> lis
         if borderline[row]:
             words.append("borderline")
         if heat is not None and heat[row] < LOOKS_NORMAL_BELOW:
-            words.append("looks-normal")
+            words.append(LOOKS_NORMAL)
         flags.append(words)
     return flags
-
-
-def two_dimensional_layout(embeddings: Floats, *, random_state: int = 0) -> NDArray[np.float32]:
-    """(n, 2) in 0..1: images whose embeddings are alike lie near each other."""
-    values = np.asarray(embeddings, np.float64)
-    order = np.random.default_rng(random_state).permutation(len(values))
-    landmarks = np.sort(order[:LAYOUT_LIMIT])
-    points = np.empty((len(values), 2))
-    points[landmarks] = _layout_landmarks(values[landmarks], random_state)
-    others = np.sort(order[LAYOUT_LIMIT:])
-    if len(others):
-        points[others] = _beside_landmarks(values, landmarks, others, points[landmarks])
-    low, high = points.min(axis=0), points.max(axis=0)
-    inside: NDArray[np.float64] = (points - low) / np.maximum(high - low, 1e-12)
-    return inside.astype(np.float32)
-
-
-def _layout_landmarks(values: NDArray[np.float64], random_state: int) -> NDArray[np.float64]:
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits
-
-    if np.ptp(values, axis=0).max() < 1e-12:  # all alike, also where there is but one
-        return np.zeros((len(values), 2))
-    # One thread: sums taken by several come out in another order each time, and t-SNE makes a
-    # different map of that.
-    with threadpool_limits(limits=1):
-        dim = min(32, *values.shape)
-        reduced = PCA(dim, svd_solver="full").fit_transform(values)
-        if len(values) < 5:
-            return np.pad(reduced, ((0, 0), (0, 2)))[:, :2]
-        perplexity = min(LAYOUT_PERPLEXITY, (len(values) - 1) / 3)
-        scaled = reduced / max(reduced[:, 0].std(), 1e-12)
-        init = np.pad(scaled, ((0, 0), (0, 2)))[:, :2] * 1e-4
-        tsne = TSNE(2, perplexity=perplexity, init=init, random_state=random_state, n_jobs=1)
-        laid: NDArray[np.float64] = tsne.fit_transform(scaled).astype(np.float64)
-        return laid
-
-
-def _beside_landmarks(
-    values: NDArray[np.float64], landmarks: Ints, others: Ints, points: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The mean place of an image's three nearest landmarks, the nearer the heavier."""
-    from scipy.spatial.distance import cdist
-
-    def beside(some: slice) -> NDArray[np.float64]:
-        far = cdist(values[others[some]], values[landmarks])
-        nearest = np.argsort(far, axis=1, kind="stable")[:, :3]
-        closeness = 1 / (np.take_along_axis(far, nearest, axis=1) + 1e-9)
-        share = closeness / closeness.sum(axis=1, keepdims=True)
-        placed: NDArray[np.float64] = (points[nearest] * share[..., None]).sum(axis=1)
-        return placed
-
-    return in_blocks(beside, len(others), OTHERS_AT_ONCE)

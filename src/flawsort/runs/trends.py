@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Ints, Source
-from flawsort.images.find import printable
+from flawsort.core.text import printable
 from flawsort.images.lookup import Columns, local_path, read_lookup
 
 UNKNOWN = "unknown"

@@ -37,7 +37,7 @@ from flawsort.outputs.exports import (
     write_export,
 )
 from flawsort.outputs.exports.book import render_book
-from flawsort.outputs.exports.content import UNKNOWN, Content, find_pictures, gathered
+from flawsort.outputs.exports.content import UNKNOWN, Content, find_pictures, gather_content
 from flawsort.outputs.exports.examples import choose
 from flawsort.outputs.exports.label_studio import pack_mask
 from flawsort.outputs.exports.masks import Cutout, lattice, run_lengths
@@ -98,7 +98,7 @@ def expected_pixels(
         scale_x = scale_y = max(scale_x, scale_y)
     if view.fit == "crop":
         scale_x = scale_y = min(scale_x, scale_y)
-    cells = set(mask_cells(mask).tolist())
+    cells = set(mask_cells([mask])[0].tolist())
     found = np.zeros((height, width), bool)
     for y, x in itertools.product(range(height), range(width)):
         if not (left <= x < right and top <= y < bottom):
@@ -209,7 +209,7 @@ class TestMasks:
     def test_pixels_of_patches(self, view: View, size: tuple[int, int], mask: str) -> None:
         expected = expected_pixels(mask, size, view)
         found = lattice(GRID, view, INPUT, np.zeros(size[::-1], np.uint8), size)
-        cutout = found.cut(mask_cells(mask))
+        cutout = found.cut(mask_cells([mask])[0])
         if not expected.any():  # cropped away: still a place
             assert cutout.area == 1
             return
@@ -245,37 +245,37 @@ class TestMasks:
 
 class TestContent:
     def test_which_regions_are_left(self, run: Run, labelling: Labelling) -> None:
-        with gathered(run, labelling) as content:
-            found = {row: [one.group for one in some] for row, some in enumerate(content.regions)}
+        content = gather_content(run, labelling)
+        found = {row: [one.group for one in some] for row, some in enumerate(content.regions)}
         assert {row: some for row, some in found.items() if some} == {
             0: [0, 1], 1: [0], 5: [1], 6: [UNKNOWN],
         }  # fmt: skip
 
     def test_a_person_who_looked_is_right(self, run: Run, labelling: Labelling) -> None:
-        with gathered(run, replace(labelling, several={0: ()})) as content:
-            assert [one.group for one in content.regions[0]] == [0, UNKNOWN]
-            assert content.kind_titles(0) == ["dent; deep"]
-        with gathered(run, replace(labelling, several={0: (1,), 3: (1, 2)})) as content:
-            assert [one.group for one in content.regions[0]] == [0, 1]
-            assert content.kind_titles(3) == ["dent; deep", "streak", "Normal"]
+        content = gather_content(run, replace(labelling, several={0: ()}))
+        assert [one.group for one in content.regions[0]] == [0, UNKNOWN]
+        assert content.kind_titles(0) == ["dent; deep"]
+        content = gather_content(run, replace(labelling, several={0: (1,), 3: (1, 2)}))
+        assert [one.group for one in content.regions[0]] == [0, 1]
+        assert content.kind_titles(3) == ["dent; deep", "streak", "Normal"]
 
     def test_nothing_stands_out_in_normal_images(self, run: Run, labelling: Labelling) -> None:
         labels = labelling.labels.copy()
         labels[[1, 6]] = 2  # one like its own group, one like none
-        with gathered(run, replace(labelling, labels=labels)) as content:
-            assert content.regions[1] == content.regions[6] == ()
+        content = gather_content(run, replace(labelling, labels=labels))
+        assert content.regions[1] == content.regions[6] == ()
 
     def test_groups(self, run: Run, labelling: Labelling) -> None:
         groups = {**labelling.groups, 3: Group(3), 4: Group(4, "spare"), 5: Group(5, "streak")}
-        with gathered(run, replace(labelling, groups=groups, next_id=6)) as content:
-            assert [group.id for group in content.groups] == [0, 1, 2, 4, 5]
-            assert content.titles[5] == "streak (2)"
-            assert content.label_titles()[UNKNOWN] == "Unknown"
+        content = gather_content(run, replace(labelling, groups=groups, next_id=6))
+        assert [group.id for group in content.groups] == [0, 1, 2, 4, 5]
+        assert content.titles[5] == "streak (2)"
+        assert content.label_titles()[UNKNOWN] == "Unknown"
 
     def test_a_group_may_be_called_unknown(self, run: Run) -> None:
-        with gathered(run, named(run, "Unknown")) as content:
-            assert content.titles[0] == "Unknown"
-            assert content.titles[UNKNOWN] == "Unknown (2)"
+        content = gather_content(run, named(run, "Unknown"))
+        assert content.titles[0] == "Unknown"
+        assert content.titles[UNKNOWN] == "Unknown (2)"
 
     def test_turned_images_are_upright(self, run: Run, labelling: Labelling) -> None:
         path = Path(run.table["path"][0])
@@ -284,8 +284,8 @@ class TestContent:
         exif[0x0112] = 6
         turned.save(path, "PNG", exif=exif)
         run.table["sha256"][0] = hashlib.sha256(path.read_bytes()).hexdigest()
-        with gathered(run, labelling) as content:
-            pictures, _ = find_pictures(content)
+        content = gather_content(run, labelling)
+        pictures, _ = find_pictures(content)
         assert pictures[0].size == (30, 40)
         expected = expected_pixels(REGIONS[0][3], (30, 40))
         assert np.array_equal(pictures[0].cut(pictures[0].regions[0]).whole(), expected)
@@ -296,9 +296,9 @@ class TestContent:
         Image.fromarray(inside).save(tmp_path / "mask.png")
         masked = make_run(tmp_path / "parts", view=View(mask=tmp_path / "mask.png"))
         (tmp_path / "mask.png").unlink()  # the run has its own
-        with gathered(masked, named(masked)) as content:
-            pictures, _ = find_pictures(content)
-            cutout = pictures[0].cut(pictures[0].regions[0])
+        content = gather_content(masked, named(masked))
+        pictures, _ = find_pictures(content)
+        cutout = pictures[0].cut(pictures[0].regions[0])
         whole = expected_pixels(REGIONS[0][3], (40, 30), View(roi=(0, 15, 20, 30)))
         assert np.array_equal(cutout.whole(), whole)
 
@@ -638,26 +638,26 @@ class TestBook:
         run = make_run(tmp_path / "parts", names=names, clusters=clusters)
         noise = np.random.default_rng(1).normal(0, spread, (len(clusters), 3))
         run = replace(run, embeddings=4 * np.eye(3)[np.array(clusters)] + noise)
-        with gathered(run, named(run)) as content:
-            found = choose(content)
-            for group in range(3):
-                one = found[group]
-                shown = [list(one.typical), list(one.borderline), list(one.counter)]
-                assert shown == self.chosen(content, group)
-                assert spread < 1 or len(one.borderline) > 1
+        content = gather_content(run, named(run))
+        found = choose(content)
+        for group in range(3):
+            one = found[group]
+            shown = [list(one.typical), list(one.borderline), list(one.counter)]
+            assert shown == self.chosen(content, group)
+            assert spread < 1 or len(one.borderline) > 1
 
     def test_copies_are_shown_once(self, run: Run) -> None:
         run.table["sha256"][:4] = ["same"] * 4
-        with gathered(run, named(run)) as content:
-            assert len(choose(content)[0].typical) == 2
+        content = gather_content(run, named(run))
+        assert len(choose(content)[0].typical) == 2
 
     def test_an_image_with_this_kind_is_no_counter_example(self, run: Run) -> None:
         labelling = named(run)
-        with gathered(run, labelling) as content:
-            nearest, before = choose(content)[0].nearest, choose(content)[0].counter
+        content = gather_content(run, labelling)
+        nearest, before = choose(content)[0].nearest, choose(content)[0].counter
         assert nearest is not None
-        with gathered(run, replace(labelling, several={before[0]: (0,)})) as content:
-            assert choose(content)[0].counter == before[1:]
+        content = gather_content(run, replace(labelling, several={before[0]: (0,)}))
+        assert choose(content)[0].counter == before[1:]
 
     def test_says_what_there_is(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
         groups = {**labelling.groups, 3: Group(3, "spare")}
@@ -685,17 +685,17 @@ class TestBook:
         roles = {0: "normal", 1: "flaw", 2: "unsure", 3: "flaw"}
         labels = np.array([0] * 5 + [1] * 2 + [2] * 2 + [3] * 3)
         groups = {i: Group(i, f"group {i}", role) for i, role in roles.items()}  # type: ignore[arg-type]
-        with gathered(run, replace(named(run), groups=groups, labels=labels)) as content:
-            text = render_book(content)
+        content = gather_content(run, replace(named(run), groups=groups, labels=labels))
+        text = render_book(content)
         assert re.findall(r'<section class="chapter" id="g(\d)"', text) == ["3", "1", "2", "0"]
 
     def choice(self, run: Run, labelling: Labelling) -> list[Any]:
-        with gathered(run, labelling) as content:
-            return list(choose(content).values())
+        content = gather_content(run, labelling)
+        return list(choose(content).values())
 
     def test_fetches_and_runs_nothing(self, tmp_path: Path) -> None:
-        with gathered(*hostile(tmp_path / "parts")) as content:
-            text = render_book(content)
+        content = gather_content(*hostile(tmp_path / "parts"))
+        text = render_book(content)
         page = Page(text)
         assert not {"script", "link", "iframe", "object", "form"} & set(page.tags)
         assert not [name for name, _ in page.attributes if name.startswith("on")]
@@ -710,8 +710,8 @@ class TestBook:
     def test_regions_are_framed_in_the_colour_of_their_group(
         self, run: Run, labelling: Labelling
     ) -> None:
-        with gathered(run, labelling) as content:
-            text = render_book(content)
+        content = gather_content(run, labelling)
+        text = render_book(content)
         frames = re.findall(r'class="region" style="([^"]*)" title="Stands out: ([^"]*)"', text)
         assert {title for _, title in frames} == {"dent; deep", "streak"}
         first = "left:20.00%;top:25.00%;width:60.00%;height:50.00%;--group:#0072b2"
@@ -721,8 +721,8 @@ class TestBook:
         cold = replace(run, scores=np.zeros_like(run.scores))
         texts = []
         for one in (run, cold):
-            with gathered(one, labelling) as content:
-                texts.append(re.findall(r'src="([^"]*)"', render_book(content)))
+            content = gather_content(one, labelling)
+            texts.append(re.findall(r'src="([^"]*)"', render_book(content)))
         same = [a == b for a, b in zip(*texts, strict=True)]
         assert same[:3] == [True] * 3  # in the contents
         assert set(same[3::2]) == {True}
@@ -731,19 +731,20 @@ class TestBook:
     def test_what_is_padding_is_cold(self, run: Run, labelling: Labelling) -> None:
         hot = replace(run, scores=np.ones_like(run.scores), valid=np.zeros(run.scores.shape, bool))
         cold = replace(run, scores=np.zeros_like(run.scores))
-        with gathered(hot, labelling) as one, gathered(cold, labelling) as other:
-            assert render_book(one) == render_book(other)
+        one = gather_content(hot, labelling)
+        other = gather_content(cold, labelling)
+        assert render_book(one) == render_book(other)
 
     def test_a_missing_thumbnail_is_made(self, run: Run, labelling: Labelling) -> None:
         bare = replace(run, thumbnails=(b"",) * len(run.thumbnails))
-        with gathered(bare, labelling) as content:
-            everything = render_book(content).count("<figure>")
+        content = gather_content(bare, labelling)
+        everything = render_book(content).count("<figure>")
         for path in bare.table["path"][:3]:
             Path(path).unlink()
-        with gathered(bare, labelling) as content:
-            text = render_book(content)
-        with gathered(run, labelling) as content:
-            assert render_book(content).count("<figure>") == everything
+        content = gather_content(bare, labelling)
+        text = render_book(content)
+        content = gather_content(run, labelling)
+        assert render_book(content).count("<figure>") == everything
         assert 0 < text.count("<figure>") < everything
         assert f'alt="{NAMES[0]}"' not in text
 
@@ -754,8 +755,8 @@ class TestBook:
         stream = io.BytesIO()
         Image.new("RGB", (round(40 * aspect), 40)).save(stream, "JPEG")
         alike = replace(run, thumbnails=(stream.getvalue(),) * len(run.thumbnails))
-        with gathered(alike, labelling) as content:
-            text = render_book(content)
+        content = gather_content(alike, labelling)
+        text = render_book(content)
         assert f"--aspect: {expected}; " in text
         sizes = re.findall(r'class="picture" style="width:([0-9.]+)%;height:([0-9.]+)%"', text)
         wide, high = map(float, sizes[-1])
@@ -765,8 +766,8 @@ class TestBook:
 
     def test_one_group(self, tmp_path: Path) -> None:
         run = make_run(tmp_path / "parts", clusters=(0,) * len(NAMES), regions=())
-        with gathered(run, named(run, "all")) as content:
-            text = render_book(content)
+        content = gather_content(run, named(run, "all"))
+        text = render_book(content)
         assert "None: there is no other group." in text
         assert "None: every image lies clearly within the group." in text
 
@@ -794,7 +795,7 @@ class TestPdf:
         fake = self.browser(tmp_path / "fake", "echo no display >&2; exit 1")
         monkeypatch.setenv("FLAWSORT_CHROMIUM", str(fake))
         with pytest.raises(
-            OptionError, match=r"could not print the book\. Its last words: no displa"
+            OptionError, match=r"could not print the book\. Its last message: no displa"
         ):
             print_page("<p>", tmp_path / "book.pdf")
         assert not (tmp_path / "book.pdf").exists()
@@ -1076,6 +1077,6 @@ def test_an_image_that_a_person_put_among_the_normal_has_no_flaws(
     groups = {**labelling.groups, own: replace(labelling.groups[own], role="normal")}
     here = np.arange(len(labelling.labels)) == row
     said = replace(labelling, groups=groups, confirmed=here)
-    with gathered(run, said) as content:
-        assert content.regions[row] == ()
-        assert any(content.regions)
+    content = gather_content(run, said)
+    assert content.regions[row] == ()
+    assert any(content.regions)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flawsort import Run
 from flawsort.labels.groups import Labelling
 from flawsort.outputs.exports import export_run
-from flawsort.outputs.exports.content import find_pictures, gathered
+from flawsort.outputs.exports.content import find_pictures, gather_content
 from flawsort.outputs.exports.naming import distinct_titles
 from flawsort.outputs.exports.pdf import BROWSERS
 from helpers.export_runs import HOSTILE_TITLES, NAMES, SIZES, hostile, make_run, named
@@ -53,15 +53,15 @@ TITLES = ["dent; deep", "<streak> & \U0001f529", "Normal", "Unknown"]
 
 def expected_regions(run: Run, labelling: Labelling) -> dict[str, list[tuple[str, Any]]]:
     """Of each image its regions: the title and the mask (height, width)."""
-    with gathered(run, labelling) as content:
-        pictures, _ = find_pictures(content)
-        return {
-            picture.name: [
-                (content.titles[region.group], picture.cut(region).whole())
-                for region in picture.regions
-            ]
-            for picture in pictures
-        }
+    content = gather_content(run, labelling)
+    pictures, _ = find_pictures(content)
+    return {
+        picture.name: [
+            (content.titles[region.group], picture.cut(region).whole())
+            for region in picture.regions
+        ]
+        for picture in pictures
+    }
 
 
 def same(found: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> bool:

@@ -16,7 +16,7 @@ from flawsort import Run
 from flawsort.core.errors import InputError
 from flawsort.labels.groups import Group, Labelling
 from flawsort.outputs.exports import export_run, write_export
-from flawsort.outputs.exports.content import find_pictures, gathered
+from flawsort.outputs.exports.content import find_pictures, gather_content
 from flawsort.outputs.exports.yolo import VALIDATION_SHARE, split
 from helpers.export_runs import HOSTILE_TITLES, NAMES, hostile, make_run, named, picture
 
@@ -118,8 +118,8 @@ class TestDetect:
         assert names == ["dent; deep", "streak"]
         by_content = {sample.content: sample for sample in samples}
         assert len(by_content) == len(samples) == len(NAMES)
-        with gathered(run, labelling) as content:
-            pictures, _ = find_pictures(content)
+        content = gather_content(run, labelling)
+        pictures, _ = find_pictures(content)
         for one in pictures:
             width, height = one.size
             expected = []
@@ -162,8 +162,8 @@ class TestDetect:
         run, labelling = hostile(tmp_path / "parts")
         export_run(run, labelling, "yolo", tmp_path / "out")
         _, names = read_detect(tmp_path / "out")
-        with gathered(run, labelling) as content:
-            assert names == [content.titles[group] for group in range(len(HOSTILE_TITLES))]
+        content = gather_content(run, labelling)
+        assert names == [content.titles[group] for group in range(len(HOSTILE_TITLES))]
 
     def test_names_that_differ_in_their_suffix_alone(self, tmp_path: Path) -> None:
         names = ("a.png", "a.PNG", "A.jpg", "b/a.png", "b_a.tif", *NAMES[5:])

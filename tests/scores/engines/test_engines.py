@@ -18,7 +18,7 @@ from flawsort.scores.engines import CpuEngine, choose_engine, cpu, int8
 from flawsort.scores.engines.int8 import Int8
 from flawsort.scores.nearest import fold_peers
 from flawsort.scores.peer_statistics import MeanOverPeers
-from helpers.bags import Array, naive_nearest, unit_vectors
+from helpers.bags import Array, unit_vectors
 from helpers.engine_checks import (
     Told,
     check_bank,
@@ -30,6 +30,7 @@ from helpers.engine_checks import (
     check_ties,
     some_bags,
 )
+from helpers.oracles import naive_nearest
 from helpers.plates import run_code
 
 # Squared distances in single precision; see test_nearest.py.

@@ -24,7 +24,7 @@ def on_gpu() -> bool:
 def outcomes(on_gpu: bool) -> dict[str, str]:
     """What went wrong in each check, all of which share a process."""
     environment = {} if on_gpu else {"TRITON_INTERPRET": "1"}
-    answer = run_code("from kernel_checks import main; main()", **environment)
+    answer = run_code("from helpers.kernel_checks import main; main()", **environment)
     assert answer.code == 0, answer.err
     found: dict[str, str] = json.loads(answer.out)
     return found

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flawsort.labels.groups import Labelling
     from flawsort.outputs.exports.content import Content
     from flawsort.outputs.exports.writing import Link
-    from flawsort.runs.folder import Run
+    from flawsort.runs.run import Run
 
     Writer: TypeAlias = Callable[[Content, Path, Link], list[SetAside]]
 
@@ -168,7 +168,7 @@ def write_export(
         raise OptionError(
             f"is for formats with images, and {format} has none. Got '{link}'.", parameter="link"
         )
-    from flawsort.outputs.exports.content import gathered
+    from flawsort.outputs.exports.content import gather_content
     from flawsort.outputs.exports.writing import (
         MARKER,
         write_left_out,
@@ -177,14 +177,11 @@ def write_export(
     )
 
     if chosen.suffix:
-        with (
-            writing_file(output, chosen.suffix, overwrite=overwrite) as path,
-            gathered(run, labelling) as content,
-        ):
-            return Written([output], chosen.write(content, path, how))
+        with writing_file(output, chosen.suffix, overwrite=overwrite) as path:
+            left_out = chosen.write(gather_content(run, labelling), path, how)
+        return Written([output], left_out)
     with writing_folder(output, format, run, overwrite=overwrite) as folder:
-        with gathered(run, labelling) as content:
-            left_out = chosen.write(content, folder, how)
+        left_out = chosen.write(gather_content(run, labelling), folder, how)
         write_left_out(folder, left_out)
         files = sorted(path for path in folder.rglob("*") if not path.is_dir())
         names = [path.relative_to(folder) for path in files if path.name != MARKER]

@@ -18,14 +18,13 @@ from PIL import Image
 
 from flawsort._version import __version__
 from flawsort.core.records import SetAside
-from flawsort.core.text import pluralise
-from flawsort.embeddings.heat import HeatScale, colour_table, overlay
+from flawsort.core.text import clean, pluralise
+from flawsort.embeddings.heat import colour_table, overlay
 from flawsort.embeddings.regions import Outlines
 from flawsort.images.view import UnreadableImage, thumbnail
 from flawsort.labels.groups import Group
-from flawsort.outputs.exports.content import Content, source_of
+from flawsort.outputs.exports.content import Content
 from flawsort.outputs.exports.examples import Chosen, choose
-from flawsort.outputs.exports.naming import clean
 from flawsort.outputs.exports.writing import Link, write_text
 
 # Of a picture that the run has no thumbnail of.
@@ -57,7 +56,7 @@ def write(content: Content, path: Path, link: Link) -> list[SetAside]:
 def render_book(content: Content) -> str:
     """The book as text. The same content gives the same text."""
     chapters = _chapters(content)
-    total = len(content.run.table["name"])
+    total = len(content.run)
     present = [chapter for chapter in chapters if chapter["n"]]
     manifest = content.run.manifest
     return _template().render(
@@ -74,7 +73,7 @@ def render_book(content: Content) -> str:
         confirmed=int(content.labelling.confirmed.sum()),
         several=sum(len(kinds) > 1 for kinds in content.kinds),
         n_normals=int(manifest.get("n_normals") or 0),
-        mode=clean(manifest.get("mode", "")),
+        mode=clean(content.run.mode),
         version=__version__,
     )
 
@@ -85,7 +84,7 @@ def _chapters(content: Content) -> list[dict[str, Any]]:
     colours = {group.id: group.colour for group in order}
     chosen = choose(content)
     easel = _Easel(content, colours)
-    total = len(content.run.table["name"])
+    total = len(content.run)
     others = [group for some in content.kinds for group in some[1:]]
     chapters = []
     for group in order:
@@ -144,9 +143,7 @@ class _Easel:
     """Draws images with their heat maps, each once."""
 
     def __init__(self, content: Content, colours: dict[int, str]):
-        heat = content.run.manifest["heat"]
         self._content, self._colours = content, colours
-        self._scale = HeatScale(float(heat["low"]), float(heat["high"]))
         self._drawn: dict[int, tuple[str, str, float] | None] = {}
 
     def draw(self, rows: Sequence[int], notes: Mapping[int, str] | None = None) -> list[Example]:
@@ -161,7 +158,7 @@ class _Easel:
             picture, heat, aspect = drawn
             found.append(
                 Example(
-                    clean(self._content.run.table["name"][row]),
+                    clean(self._content.run.names[row]),
                     picture,
                     heat,
                     aspect,
@@ -174,11 +171,11 @@ class _Easel:
 
     def _pictures(self, row: int) -> tuple[str, str, float] | None:
         """The image and its heat map as data URLs, and width over height; None: it is gone."""
-        run, content = self._content.run, self._content
+        run = self._content.run
         stored = run.thumbnails[row]
         if not stored:
             try:
-                made = thumbnail(source_of(run, row), content.view, content.input_size, SIDE)
+                made = thumbnail(run.source(row), run.view, run.input_size, SIDE)
             except (UnreadableImage, OSError):
                 return None
             stored = _jpeg(made)
@@ -186,15 +183,15 @@ class _Easel:
             image = opened.convert("RGB")
         scores = np.array(run.scores[row], np.float64)
         if run.valid is not None:
-            scores[~run.valid[row]] = self._scale.low
-        hot = overlay(image, scores, content.grid, self._scale)
+            scores[~run.valid[row]] = run.heat.low
+        hot = overlay(image, scores, run.grid, run.heat)
         return _data_url(stored), _data_url(_jpeg(hot)), image.width / image.height
 
     def _frames(self, row: int) -> Iterable[tuple[str, str]]:
         """Around each region that is like a group, in the group's colour."""
         regions = [one for one in self._content.regions[row] if one.group in self._colours]
         outlines = Outlines.of([(row, region.heat, region.cells) for region in regions])
-        boxes = 100 * outlines.boxes(self._content.grid)
+        boxes = 100 * outlines.boxes(self._content.run.grid)
         for region, (left, top, right, bottom) in zip(regions, boxes, strict=True):
             place = f"left:{left:.2f}%;top:{top:.2f}%"
             size = f"width:{right - left:.2f}%;height:{bottom - top:.2f}%"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,23 +11,20 @@ from numpy.typing import NDArray
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import RemoteFile, SetAside
-from flawsort.core.remote import is_url
+from flawsort.core.text import clean
 from flawsort.core.threads import in_threads
-from flawsort.embeddings.regions import mask_cells
 from flawsort.images.decode import upright_size
 from flawsort.images.find import digest_of
-from flawsort.images.view import UnreadableImage, View
+from flawsort.images.view import UnreadableImage
 from flawsort.labels.groups import Group, Labelling, kinds, region_groups, without_flaw
 from flawsort.outputs.exports.masks import Cutout, Lattice, lattice
-from flawsort.outputs.exports.naming import clean, distinct_titles, safe_paths
-from flawsort.runs.folder import Run
+from flawsort.outputs.exports.naming import distinct_titles, safe_paths
+from flawsort.runs.run import Run
 
 UNKNOWN = -1
 """In the place of a group: something stands out that is like no group."""
 
 UNKNOWN_TITLE = "Unknown"
-# Of networks that look at arrays only; as in flawsort.runs.convert.
-_INPUT_SIZE = (256, 256)
 
 
 @dataclass(frozen=True)
@@ -66,32 +61,18 @@ class Picture:
 class Content:
     """A run with its groups as they stand.
 
-    view: what of the images was looked at. groups: those with an image or a name. titles:
-    of all groups by id, no two the same, and of UNKNOWN. kinds: of each image the ids of its
-    groups, its own first. regions: of each image, the hottest first; those of groups without a
-    flaw, and what stands out in images of such groups for no known reason, are left out.
+    groups: those with an image or a name. titles: of all groups by id, no two the same, and of
+    UNKNOWN. kinds: of each image the ids of its groups, its own first. regions: of each image, the
+    hottest first; those of groups without a flaw, and what stands out in images of such groups for
+    no known reason, are left out.
     """
 
     run: Run
     labelling: Labelling
-    view: View
     groups: tuple[Group, ...]
     titles: Mapping[int, str]
     kinds: Sequence[tuple[int, ...]]
     regions: Sequence[tuple[Region, ...]]
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of patches."""
-        rows, columns = self.run.manifest["grid"]
-        return int(rows), int(columns)
-
-    @property
-    def input_size(self) -> tuple[int, int]:
-        """Height and width of what the backbone looks at."""
-        backbone = self.run.manifest.get("backbone")
-        height, width = backbone["input_size"] if backbone else _INPUT_SIZE
-        return int(height), int(width)
 
     @property
     def has_unknown(self) -> bool:
@@ -118,32 +99,25 @@ class Content:
         return {**found, UNKNOWN: self.titles[UNKNOWN]} if self.has_unknown else found
 
 
-@contextmanager
-def gathered(run: Run, labelling: Labelling) -> Iterator[Content]:
-    """The content of a run, for as long as it is being written."""
-    with tempfile.TemporaryDirectory(prefix="flawsort-") as folder:
-        mask = None
-        if run.mask is not None:  # a view looks at its mask in a file
-            mask = Path(folder) / "mask"
-            mask.write_bytes(run.mask)
-        shown_kinds = kinds(run, labelling)
-        used = {group for some in shown_kinds for group in some}
-        ids = sorted(labelling.groups)
-        titles = distinct_titles([*(labelling.groups[i].title for i in ids), UNKNOWN_TITLE])
-        yield Content(
-            run,
-            labelling,
-            View.from_description(run.manifest["view"], mask=mask),
-            tuple(labelling.groups[i] for i in ids if i in used or labelling.groups[i].name),
-            dict(zip([*ids, UNKNOWN], titles, strict=True)),
-            shown_kinds,
-            _regions(run, labelling),
-        )
+def gather_content(run: Run, labelling: Labelling) -> Content:
+    """The content of a run with its groups as they stand."""
+    shown_kinds = kinds(run, labelling)
+    used = {group for some in shown_kinds for group in some}
+    ids = sorted(labelling.groups)
+    titles = distinct_titles([*(labelling.groups[i].title for i in ids), UNKNOWN_TITLE])
+    return Content(
+        run,
+        labelling,
+        tuple(labelling.groups[i] for i in ids if i in used or labelling.groups[i].name),
+        dict(zip([*ids, UNKNOWN], titles, strict=True)),
+        shown_kinds,
+        _regions(run, labelling),
+    )
 
 
 def find_pictures(content: Content) -> tuple[list[Picture], list[SetAside]]:
     """The images whose files are what they were, and the others with the reason."""
-    names = [clean(name) for name in content.run.table["name"]]
+    names = [clean(name) for name in content.run.names]
     files = safe_paths(names)
 
     def look(item: tuple[int, str]) -> Picture | SetAside:
@@ -164,39 +138,30 @@ def find_pictures(content: Content) -> tuple[list[Picture], list[SetAside]]:
     return pictures, left_out
 
 
-def source_of(run: Run, row: int) -> Path | RemoteFile:
-    """Where the file of an image was. Raises UnreadableImage where there never was one."""
-    path = run.table["path"][row]
-    if not path:
-        raise UnreadableImage("was given as an array: there is no file of it")
-    return RemoteFile(path) if is_url(path) else Path(path)
-
-
 def _picture(content: Content, row: int, file: str) -> Picture:
-    source = source_of(content.run, row)
+    run, source = content.run, content.run.source(row)
     digest, reason = digest_of(source)
     if reason:
         raise UnreadableImage(reason)
-    if digest != content.run.table["sha256"][row]:
+    if digest != run.table["sha256"][row]:
         raise UnreadableImage("has changed since it was clustered")
-    size = upright_size(source, content.view.max_pixels)
+    size = upright_size(source, run.view.max_pixels)
     return Picture(
         row,
-        clean(content.run.table["name"][row]),
+        clean(run.names[row]),
         file,
         source,
         size,
         tuple(content.regions[row]),
-        lattice(content.grid, content.view, content.input_size, source, size),
+        lattice(run.grid, run.view, run.input_size, source, size),
     )
 
 
 def _regions(run: Run, labelling: Labelling) -> list[tuple[Region, ...]]:
-    found: list[list[Region]] = [[] for _ in run.table["name"]]
-    row_of = {name: row for row, name in enumerate(run.table["name"])}
+    found: list[list[Region]] = [[] for _ in run.names]
     table, settled = run.regions, without_flaw(labelling)
     for place, group in enumerate(region_groups(run, labelling).tolist()):
-        row = row_of[table["name"][place]]
+        row = int(run.region_rows[place])
         if settled[row]:
             continue
         own = int(labelling.labels[row])
@@ -206,7 +171,6 @@ def _regions(run: Run, labelling: Labelling) -> list[tuple[Region, ...]]:
         role = labelling.groups[own if group == UNKNOWN else group].role
         if role == "normal":
             continue
-        cells = mask_cells(table["mask"][place])
         heat, confidence = float(table["heat"][place]), float(table["confidence"][place])
-        found[row].append(Region(place, group, cells, heat, confidence))
+        found[row].append(Region(place, group, run.outlines[place], heat, confidence))
     return [tuple(some) for some in found]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from flawsort.core.records import SetAside
-from flawsort.outputs.exports.content import Content, find_pictures
+from flawsort.core.tables import FLAG, TEXT, Column, Columns
+from flawsort.outputs.exports.content import Content, Picture, find_pictures
 from flawsort.outputs.exports.naming import flat_names, folder_names
+from flawsort.outputs.exports.tables import kind_titles
 from flawsort.outputs.exports.writing import LEFT_OUT, Link, place_image, write_text
-from flawsort.runs.folder import Table, table_csv
 
 LIST = "images.csv"
 
@@ -26,14 +28,47 @@ def write(content: Content, folder: Path, link: Link) -> list[SetAside]:
         own = [one for one in pictures if content.labelling.labels[one.row] == group]
         for picture, name in zip(own, flat_names([one.name for one in own]), strict=True):
             files[picture.row] = f"{folder_of[group]}/{name}"
-    table: Table = {"file": [], "name": [], "title": [], "role": [], "kinds": [], "confirmed": []}
     for picture in pictures:
-        row = picture.row
-        place_image(picture.source, folder / files[row], link)
-        kinds = ";".join(title.replace(";", ",") for title in content.kind_titles(row))
-        confirmed = str(content.confirmed(row)).lower()
-        values = (files[row], picture.name, content.title(row), content.role(row), kinds, confirmed)
-        for column, value in zip(table, values, strict=True):
-            table[column].append(value)
-    write_text(folder / LIST, table_csv(table))
+        place_image(picture.source, folder / files[picture.row], link)
+    listed = _Listed(content, [(files[one.row], one) for one in pictures])
+    write_text(folder / LIST, FILES.csv(FILES.build(listed)))
     return left_out
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The images of an export, each with its file."""
+
+    content: Content
+    files: list[tuple[str, Picture]]
+
+
+FILES = Columns[_Listed](
+    Column("file", TEXT, "the file in the export", lambda of: [file for file, _ in of.files]),
+    Column("name", TEXT, "of the image", lambda of: [one.name for _, one in of.files]),
+    Column(
+        "title",
+        TEXT,
+        "what its group is called",
+        lambda of: [of.content.title(one.row) for _, one in of.files],
+    ),
+    Column(
+        "role",
+        TEXT,
+        "of its group: flaw, normal or unsure",
+        lambda of: [of.content.role(one.row) for _, one in of.files],
+    ),
+    Column(
+        "kinds",
+        TEXT,
+        "the titles of all its groups, with ; between",
+        lambda of: [kind_titles(of.content, one.row) for _, one in of.files],
+    ),
+    Column(
+        "confirmed",
+        FLAG,
+        "whether a person has confirmed its group",
+        lambda of: [of.content.confirmed(one.row) for _, one in of.files],
+    ),
+)
+"""The columns of images.csv."""

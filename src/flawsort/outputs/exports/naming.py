@@ -7,24 +7,19 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
+from flawsort.core.text import NO_TEXT, clean
+
 # A file name may have 255 bytes; this leaves room for a number behind it and for hidden copies.
 LONGEST_PART = 160
 
-# Not in any text that is written: control characters, halves of characters, and what is none.
-_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _NO_FILE = re.compile(r'[<>:"/\\|?*]')
 # Names that Windows keeps for devices, with any suffix.
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)", re.IGNORECASE)
 
 
-def clean(text: object) -> str:
-    """Text that any file can hold, XML too: what cannot be written becomes U+FFFD."""
-    return _NO_TEXT.sub("\ufffd", str(text))
-
-
 def safe_part(text: str) -> str:
     """One file or folder name that every system takes and none takes for anything else."""
-    plain = _NO_FILE.sub("_", _NO_TEXT.sub("_", unicodedata.normalize("NFC", text))).strip(" ")
+    plain = _NO_FILE.sub("_", NO_TEXT.sub("_", unicodedata.normalize("NFC", text))).strip(" ")
     # Hidden files, options of commands, folders that some readers pass over.
     plain = re.sub(r"^(\.+|-+|_{2,})", "_", plain)
     plain = _shortened(plain, LONGEST_PART).rstrip(" .")
@@ -54,7 +49,7 @@ def folder_names(titles: Sequence[str], reserved: Sequence[str] = ()) -> list[st
 
 
 def distinct_titles(titles: Sequence[str], longest: int | None = None) -> list[str]:
-    """The titles, cleaned and no longer than so many characters, numbered where two are equal."""
+    """The titles, cleaned, at most `longest` characters long, and numbered where two are equal."""
     cleaned = [clean(title).strip() or "?" for title in titles]
     if longest is not None:  # with room for a number behind those that are cut
         long = [len(title) > longest for title in cleaned]
@@ -92,7 +87,7 @@ def _folded(name: str) -> str:
 
 
 def _shortened(name: str, longest: int) -> str:
-    """At most so many bytes of UTF-8, the suffix kept."""
+    """At most `longest` bytes of UTF-8, the suffix kept."""
     if len(name.encode()) <= longest:
         return name
     suffix = PurePosixPath(name).suffix

@@ -59,7 +59,7 @@ def print_page(html: str, path: Path) -> None:
         if not printed.is_file():
             said = answer.stderr.decode(errors="replace").strip().splitlines() or ["nothing"]
             raise OptionError(
-                f"'{browser}' could not print the book. Its last words: {said[-1]}. "
+                f"'{browser}' could not print the book. Its last message: {said[-1]}. "
                 f"Name another browser in {VARIABLE}, or export 'book' and print that page."
             )
         path.write_bytes(_undated(printed.read_bytes()))

@@ -2,111 +2,149 @@
 
 from __future__ import annotations
 
-import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from flawsort.core.records import SetAside
+from flawsort.core.tables import FLAG, INTEGER, NUMBER, TEXT, Column, Columns, Table, Type
+from flawsort.core.text import clean
 from flawsort.labels.groups import region_groups
 from flawsort.outputs.exports.content import UNKNOWN, Content
-from flawsort.outputs.exports.naming import clean
 from flawsort.outputs.exports.writing import Link, write_text
-from flawsort.runs.folder import Table, table_csv
 
 # Between the kinds of an image. In a title within such a list it becomes a comma.
 BETWEEN = ";"
 
-_INTEGERS = ("group", "cluster", "region", "images", "confirmed_images")
-_FLOATS = ("score", "typicality", "confidence", "heat", "x", "y", "width", "height")
-_FLAGS = ("confirmed",)
-
 
 def write_csv(content: Content, folder: Path, link: Link) -> list[SetAside]:
     """images.csv, regions.csv and groups.csv."""
-    for name, table in tables(content).items():
-        texts = {
-            column: [str(value).lower() if isinstance(value, bool) else value for value in values]
-            for column, values in table.items()
-        }
-        write_text(folder / f"{name}.csv", table_csv(texts))
+    for name, (columns, table) in tables(content).items():
+        write_text(folder / f"{name}.csv", columns.csv(table))
     return []
 
 
 def write_parquet(content: Content, folder: Path, link: Link) -> list[SetAside]:
     """images.parquet, regions.parquet and groups.parquet."""
-    for name, table in tables(content).items():
-        (folder / f"{name}.parquet").write_bytes(_parquet(table))
+    for name, (columns, table) in tables(content).items():
+        (folder / f"{name}.parquet").write_bytes(columns.parquet(table))
     return []
 
 
-def tables(content: Content) -> dict[str, Table]:
-    """The three tables by name. docs/reference/run-format.md explains the columns of the run."""
+def tables(content: Content) -> dict[str, tuple[Columns[Any], Table]]:
+    """The columns and the table of images, of regions and of groups."""
     return {
-        "images": images_table(content),
-        "regions": _regions_table(content),
-        "groups": _groups_table(content),
+        "images": (IMAGES, IMAGES.build(content)),
+        "regions": (REGIONS, REGIONS.build(_GroupedRegions(content))),
+        "groups": (GROUPS, GROUPS.build(content)),
     }
 
 
-def images_table(content: Content) -> Table:
-    """A row an image: its group with title and role, all its kinds by title and by id, and whether
-    a person has confirmed it."""
-    table, labels = content.run.table, content.labelling.labels.tolist()
-    rows = range(len(labels))
-    named = [[title.replace(BETWEEN, ",") for title in content.kind_titles(row)] for row in rows]
-    return {
-        "name": [clean(name) for name in table["name"]],
-        "path": [clean(path) for path in table["path"]],
-        "sha256": list(table["sha256"]),
-        "group": labels,
-        "title": [content.titles[label] for label in labels],
-        "role": [content.role(row) for row in rows],
-        "kinds": [BETWEEN.join(titles) for titles in named],
-        "kind_groups": [BETWEEN.join(map(str, content.kinds[row])) for row in rows],
-        "confirmed": content.labelling.confirmed.tolist(),
-        "cluster": list(table["cluster"]),
-        "score": list(table["score"]),
-        "typicality": list(table["typicality"]),
-        "flags": list(table["flags"]),
-    }
+def _of_images(name: str, type: Type, doc: str) -> Column[Content]:
+    """A column as it stands in the run."""
+    return Column(name, type, doc, lambda of: of.run.table[name])
 
 
-def _regions_table(content: Content) -> Table:
-    """All regions of the run, each with its group as the groups stand; -1 and no title where it is
-    like none."""
-    table, groups = content.run.regions, region_groups(content.run, content.labelling).tolist()
-    kept = ("region", "confidence", "score", "heat", "x", "y", "width", "height", "mask")
-    return {
-        "name": [clean(name) for name in table["name"]],
-        "group": groups,
-        "title": ["" if group == UNKNOWN else content.titles[group] for group in groups],
-        **{column: list(table[column]) for column in kept},
-    }
+def _of_rows(
+    name: str, type: Type, doc: str, value: Callable[[Content, int], Any]
+) -> Column[Content]:
+    """A column whose value is found row by row."""
+    return Column(name, type, doc, lambda of: [value(of, row) for row in range(len(of.run))])
 
 
-def _groups_table(content: Content) -> Table:
+def kind_titles(content: Content, row: int) -> str:
+    """All kinds of an image, its own first, as one text."""
+    return BETWEEN.join(title.replace(BETWEEN, ",") for title in content.kind_titles(row))
+
+
+IMAGES = Columns[Content](
+    Column("name", TEXT, "of the image", lambda of: [clean(name) for name in of.run.names]),
+    Column(
+        "path",
+        TEXT,
+        "where the file was",
+        lambda of: [clean(path) for path in of.run.table["path"]],
+    ),
+    _of_images("sha256", TEXT, "of the file's bytes"),
+    Column("group", INTEGER, "the id of its group", lambda of: of.labelling.labels.tolist()),
+    _of_rows("title", TEXT, "what its group is called", Content.title),
+    _of_rows("role", TEXT, "of its group: flaw, normal or unsure", Content.role),
+    _of_rows("kinds", TEXT, "the titles of all its groups, with ; between", kind_titles),
+    _of_rows(
+        "kind_groups",
+        TEXT,
+        "the ids of all its groups, with ; between",
+        lambda of, row: BETWEEN.join(map(str, of.kinds[row])),
+    ),
+    _of_rows("confirmed", FLAG, "whether a person has confirmed its group", Content.confirmed),
+    _of_images("cluster", INTEGER, "the cluster that was computed, before people changed it"),
+    _of_images("score", NUMBER, "how unusual the image is"),
+    _of_images("typicality", NUMBER, "1 for the most typical image of its cluster, falling to 0"),
+    _of_images("flags", TEXT, "of duplicate, borderline, looks-normal, with ; between"),
+)
+"""The columns of images.csv and images.parquet: an image with its group as people left it."""
+
+
+@dataclass(frozen=True)
+class _GroupedRegions:
+    content: Content
+
+    @cached_property
+    def groups(self) -> list[int]:
+        """The group of each region as the groups stand; UNKNOWN where it is like none."""
+        groups: list[int] = region_groups(self.content.run, self.content.labelling).tolist()
+        return groups
+
+    @property
+    def titles(self) -> list[str]:
+        titles = self.content.titles
+        return ["" if group == UNKNOWN else titles[group] for group in self.groups]
+
+
+def _of_regions(name: str, type: Type, doc: str) -> Column[_GroupedRegions]:
+    """A column as it stands in the run."""
+    return Column(name, type, doc, lambda of: of.content.run.regions[name])
+
+
+REGIONS = Columns[_GroupedRegions](
+    Column(
+        "name",
+        TEXT,
+        "of the image",
+        lambda of: [clean(name) for name in of.content.run.regions["name"]],
+    ),
+    Column("group", INTEGER, "the id of the group that it is like, or -1", lambda of: of.groups),
+    Column("title", TEXT, "what that group is called, or nothing", lambda of: of.titles),
+    _of_regions("region", INTEGER, "counts from 0 within the image, the hottest first"),
+    _of_regions("confidence", NUMBER, "how clearly it is like that group, 0 to 1"),
+    _of_regions("score", NUMBER, "the score of its most unusual patch"),
+    _of_regions("heat", NUMBER, "its most unusual patch on the scale of the heat maps, 0 to 1"),
+    _of_regions("x", NUMBER, "left of the box around it, in fractions of the upright image"),
+    _of_regions("y", NUMBER, "top of that box"),
+    _of_regions("width", NUMBER, "of that box"),
+    _of_regions("height", NUMBER, "of that box"),
+    _of_regions("mask", TEXT, "its patches, counted row by row: 37-39 69 are 37, 38, 39 and 69"),
+)
+"""The columns of regions.csv and regions.parquet: all regions of the run."""
+
+
+def _sizes(content: Content) -> list[int]:
+    return [len(content.labelling.members(group.id)) for group in content.groups]
+
+
+def _confirmed(content: Content) -> list[int]:
     labelling = content.labelling
     members = [labelling.members(group.id) for group in content.groups]
-    return {
-        "group": [group.id for group in content.groups],
-        "title": [content.titles[group.id] for group in content.groups],
-        "role": [group.role for group in content.groups],
-        "images": [len(rows) for rows in members],
-        "confirmed_images": [int(labelling.confirmed[rows].sum()) for rows in members],
-    }
+    return [int(labelling.confirmed[rows].sum()) for rows in members]
 
 
-def _parquet(table: Table) -> bytes:
-    import arro3.core as arrow
-    from arro3.io import write_parquet as write
-
-    types = dict.fromkeys(_INTEGERS, arrow.DataType.int64())
-    types |= dict.fromkeys(_FLOATS, arrow.DataType.float64())
-    types |= dict.fromkeys(_FLAGS, arrow.DataType.bool())
-    text = arrow.DataType.string()
-    columns: dict[str, Any] = {
-        name: arrow.Array(values, type=types.get(name, text)) for name, values in table.items()
-    }
-    stream = io.BytesIO()
-    write(arrow.Table.from_pydict(columns), stream)
-    return stream.getvalue()
+GROUPS = Columns[Content](
+    Column("group", INTEGER, "its id", lambda of: [group.id for group in of.groups]),
+    Column("title", TEXT, "what it is called", lambda of: [of.titles[one.id] for one in of.groups]),
+    Column("role", TEXT, "flaw, normal or unsure", lambda of: [group.role for group in of.groups]),
+    Column("images", INTEGER, "how many images it has", _sizes),
+    Column("confirmed_images", INTEGER, "how many of them a person has confirmed", _confirmed),
+)
+"""The columns of groups.csv and groups.parquet."""

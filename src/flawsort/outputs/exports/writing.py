@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -10,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
-from uuid import uuid4
 
 from flawsort._version import __version__
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import RemoteFile, SetAside
-from flawsort.images.find import printable
+from flawsort.core.storage import new_file, new_folder, recover
+from flawsort.core.text import printable
 from flawsort.outputs.exports.content import Picture
-from flawsort.runs.folder import Run
+from flawsort.runs.run import Run
 
 Link: TypeAlias = Literal["copy", "link", "hardlink"]
 
@@ -37,12 +36,12 @@ def writing_folder(output: Path, format: str, run: Run, *, overwrite: bool) -> I
             f"{format} writes a folder with several files. Got '{printable(output)}'. "
             f"Name a folder: '{printable(output.with_suffix(''))}'."
         )
+    recover(output)
     _check_folder(output, run, overwrite)
-    with _partial(output) as partial, _plain_errors(output):
-        partial.mkdir()
+    _make_parents(output)
+    with _plain_errors(output), new_folder(output) as partial:
         write_json(partial / MARKER, {"export": format, "flawsort": __version__})
         yield partial
-        _replace_folder(partial, output.resolve())
 
 
 @contextmanager
@@ -60,9 +59,9 @@ def writing_file(output: Path, suffix: str, *, overwrite: bool) -> Iterator[Path
             f"The output '{printable(output)}' is there already. Name another file, or pass "
             "--overwrite to replace it."
         )
-    with _partial(output) as partial, _plain_errors(output):
+    _make_parents(output)
+    with _plain_errors(output), new_file(output) as partial:
         yield partial
-        partial.replace(output.resolve())
 
 
 def place_images(pictures: Sequence[Picture], folder: Path, link: Link) -> None:
@@ -144,25 +143,15 @@ def _check_folder(output: Path, run: Run, overwrite: bool) -> None:
         )
 
 
-@contextmanager
-def _partial(output: Path) -> Iterator[Path]:
-    """A name beside the output that nobody else has; whatever is left there goes."""
-    place = output.resolve()
-    partial = place.with_name(f".flawsort-{uuid4().hex[:12]}{place.suffix}")
+def _make_parents(output: Path) -> None:
+    above = output.resolve().parent
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        above.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OptionError(
-            f"Cannot write to '{printable(place.parent)}': {error.strerror or error}. "
+            f"Cannot write to '{printable(above)}': {error.strerror or error}. "
             "Choose another place with -o."
         ) from error
-    try:
-        yield partial
-    finally:
-        if partial.is_dir():
-            shutil.rmtree(partial, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -175,17 +164,3 @@ def _plain_errors(output: Path) -> Iterator[None]:
             f"Cannot write '{printable(output)}': {error.strerror or error}. "
             "Choose another place with -o."
         ) from error
-
-
-def _replace_folder(partial: Path, output: Path) -> None:
-    """The old export, if there is one, gives way only when the new one is whole."""
-    old = output.with_name(f".flawsort-{uuid4().hex[:12]}")
-    if output.exists():
-        output.rename(old)
-    try:
-        partial.rename(output)
-    except OSError:
-        if old.exists():
-            old.rename(output)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -1,55 +1,29 @@
-"use strict";
 // The run as numbers: unpacked arrays, the cut of the tree at any k, and what follows from it.
 
-const D = JSON.parse(document.getElementById("data").textContent);
+import { unpack } from "./dom.js";
+import { cutTree } from "./tree.js";
 
-function unpack(text) {
-  const raw = atob(text);
-  const out = new Uint8Array(raw.length);
-  for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
-  return out;
-}
+export const D = JSON.parse(document.getElementById("data").textContent);
 
-const N = D.n;
-const CELLS = D.grid[0] * D.grid[1];
-const HEAT = unpack(D.heat);
-const PEAK = unpack(D.peak);
-const COLOURS = unpack(D.colours);
-const VECTORS = new Int16Array(unpack(D.vectors).buffer);
-const REGION_VECTORS = new Int16Array(unpack(D.regions.vectors).buffer);
-const MERGES = new Int32Array(unpack(D.merges).buffer);
-const HEIGHTS = new Float32Array(unpack(D.heights).buffer);
-const LAYOUT = new Uint16Array(unpack(D.layout).buffer);
-
-// Undo all but the last k - 1 merges. Rows get the smallest row of their group.
-function cutTree(k) {
-  const parent = new Int32Array(2 * N - 1).map((_, i) => i);
-  for (let m = 0; m < N - k; m++) {
-    parent[MERGES[2 * m]] = N + m;
-    parent[MERGES[2 * m + 1]] = N + m;
-  }
-  const first = new Map();
-  const out = new Int32Array(N);
-  for (let i = 0; i < N; i++) {
-    let node = i;
-    while (parent[node] !== node) node = parent[node] = parent[parent[node]];
-    if (!first.has(node)) first.set(node, i);
-    out[i] = first.get(node);
-  }
-  return out;
-}
+export const N = D.n;
+export const HEAT = new Uint8Array(unpack(D.heat));
+export const HEAT_COLOURS = new Uint8Array(unpack(D.colours));
+export const LAYOUT = new Uint16Array(unpack(D.layout));
+export const TREE = { n: N, merges: new Int32Array(unpack(D.merges)), heights: new Float32Array(unpack(D.heights)) };
+const PEAK = new Uint8Array(unpack(D.peak));
+const VECTORS = new Int16Array(unpack(D.vectors));
+const REGION_VECTORS = new Int16Array(unpack(D.regions.vectors));
 
 // Groups by size, ties by their smallest row. At the saved k they keep the table's numbers.
 function membership(k) {
-  const saved = k === D.k.saved;
-  const keys = saved ? D.cluster : cutTree(k);
+  if (k !== D.k.saved) return cutTree(TREE, k).map((rows, rank) => ({ id: rank, rank, rows }));
   const found = new Map();
-  for (let i = 0; i < N; i++) {
-    if (!found.has(keys[i])) found.set(keys[i], []);
-    found.get(keys[i]).push(i);
-  }
+  D.cluster.forEach((id, i) => {
+    if (!found.has(id)) found.set(id, []);
+    found.get(id).push(i);
+  });
   const ordered = [...found].sort((a, b) => b[1].length - a[1].length || a[1][0] - b[1][0]);
-  return ordered.map(([key, rows], rank) => ({ id: saved ? key : rank, rank, rows }));
+  return ordered.map(([id, rows], rank) => ({ id, rank, rows }));
 }
 
 function centresOf(groups) {
@@ -66,12 +40,6 @@ function distance(i, centre, vectors = VECTORS) {
   return Math.sqrt(sum);
 }
 
-function median(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  const half = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
-}
-
 // A group looks normal when nearly all of its images do.
 function looksNormal(rows) {
   const cold = rows.filter((i) => PEAK[i] / 255 < D.looksNormalBelow);
@@ -84,7 +52,7 @@ function mean(values) {
 }
 
 // Of each image its regions, the hottest first.
-const REGIONS_OF = new Map();
+export const REGIONS_OF = new Map();
 D.regions.image.forEach((i, r) => {
   if (!REGIONS_OF.has(i)) REGIONS_OF.set(i, []);
   REGIONS_OF.get(i).push(r);
@@ -135,7 +103,7 @@ function measure(groups, saved) {
 const partitions = new Map();
 
 // Everything about the groups at k, worked out once.
-function partition(k) {
+export function partition(k) {
   if (partitions.has(k)) return partitions.get(k);
   const groups = membership(k);
   const saved = k === D.k.saved;

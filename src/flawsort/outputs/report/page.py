@@ -11,12 +11,12 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from flawsort.core.text import pluralise
-from flawsort.outputs.report.payload import clean, island, payload
-from flawsort.runs.folder import Manifest, Run
+from flawsort.core.text import clean, pluralise
+from flawsort.outputs.report.payload import island, payload
+from flawsort.outputs.web import bundle, shared_scripts
 from flawsort.runs.preview import excerpt
+from flawsort.runs.run import Run
 
-# One scope for all of them, in the order in which they use each other.
 SCRIPTS = ("model.js", "pictures.js", "charts.js", "report.js")
 
 MODES = {
@@ -33,12 +33,13 @@ def render_report(run: Run, evaluation: dict[str, Any] | None = None) -> str:
     n_evaluated, excluded, true_k, classes, clusters, confusion (classes x clusters) and truth (a
     label or None for each image). The same run gives the same text.
     """
-    n_images = len(run.table["name"])
+    n_images = len(run)
     run, rows = excerpt(run)
     truth = [evaluation["truth"][row] for row in rows] if evaluation else None
     data = payload(run, truth)
-    script = "(() => {\n" + "\n".join(_source(name) for name in SCRIPTS) + "\n})();\n"
-    clusters = run.manifest.get("clusters") or {}
+    modules = {**shared_scripts(), **{name: _source(name) for name in SCRIPTS}}
+    script = bundle("report.js", modules)
+    clusters = run.manifest["clusters"]
     k = data["k"]["saved"]
     return _template().render(
         csp=_policy(script),
@@ -50,7 +51,7 @@ def render_report(run: Run, evaluation: dict[str, Any] | None = None) -> str:
         chosen=clusters.get("chosen"),
         slider=data["k"],
         evaluation=_evaluation(evaluation) if evaluation else None,
-        **_facts(run.manifest, n_images),
+        **_facts(run, n_images),
     )
 
 
@@ -75,19 +76,19 @@ def advice_sentence(clusters: dict[str, Any], k: int) -> tuple[str, str]:
     return "sure", " ".join(filter(None, (origin, said, reason)))
 
 
-def _facts(manifest: Manifest, n: int) -> dict[str, Any]:
+def _facts(run: Run, n: int) -> dict[str, Any]:
     """The parts of the manifest that are shown, as text."""
-    backbone = manifest.get("backbone") or {}
-    mode = clean(manifest.get("mode", ""))
+    manifest, mode = run.manifest, clean(run.mode)
+    backbone = manifest["backbone"] or {}
     return {
         "version": clean(manifest.get("flawsort", "")),
         "n": n,
         "n_normals": int(manifest.get("n_normals") or 0),
         "mode": mode,
         "mode_words": MODES.get(mode, ""),
-        "grid": manifest["grid"],
+        "grid": run.grid,
         "seed": _text(manifest.get("seed")),
-        "heat": {key: f"{float(manifest['heat'][key]):.4g}" for key in ("low", "high")},
+        "heat": {"low": f"{run.heat.low:.4g}", "high": f"{run.heat.high:.4g}"},
         "backbone": {clean(key).replace("_", " "): _text(value) for key, value in backbone.items()},
         "backbone_name": _text(backbone.get("name")),
         "set_aside": [

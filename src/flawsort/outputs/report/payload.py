@@ -14,41 +14,29 @@ from PIL import Image
 
 from flawsort.clusters.kinds import STANDING_OUT_SHARE
 from flawsort.clusters.placement import BORDERLINE_MARGIN
-from flawsort.core.errors import RunError
-from flawsort.core.records import Bools, Floats
-from flawsort.embeddings.heat import (
-    LOOKS_NORMAL_BELOW,
-    NORMAL_GROUP_SHARE,
-    HeatScale,
-    colour_table,
-    image_heat,
-)
-from flawsort.embeddings.regions import Outlines, mask_cells
-from flawsort.runs.folder import Run
+from flawsort.core.records import Floats
+from flawsort.core.text import clean
+from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, NORMAL_GROUP_SHARE, colour_table
+from flawsort.outputs.web import k_span
+from flawsort.runs.run import Run
 
-MAX_K = 40
 MAX_DIMS = 32
 
 MAX_HEAT_CELLS = 6_000_000
 """5,000 images of a 34 x 34 grid. Beyond it, heat is kept for blocks of patches: about 8 MB."""
 
-COLUMNS = ("name", "cluster", "score", "typicality", "runner_up", "flags")
-
 
 def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
     """The data island: n images, their saved groups, thumbnails, heat, map, tree and vectors."""
-    check(run)
-    table, clusters = run.table, run.manifest.get("clusters") or {}
-    n, saved = len(table["name"]), len(set(table["cluster"]))
-    scale = HeatScale(float(run.manifest["heat"]["low"]), float(run.manifest["heat"]["high"]))
-    heat, grid = _heat_cells(run.scores, run.valid, _grid(run), scale)
+    table, n, saved = run.table, len(run), len(np.unique(run.labels))
+    heat, grid = _heat_cells(run)
     vectors, of_regions = _reduced(run.embeddings, run.region_embeddings)
-    advice = clusters.get("advice") or {}
+    advice = run.manifest["clusters"].get("advice") or {}
     return {
         "n": n,
-        "k": {"saved": saved, "min": min(2, saved, n), "max": max(min(n, MAX_K), saved)},
-        "names": [clean(name) for name in table["name"]],
-        "cluster": [int(value) for value in table["cluster"]],
+        "k": k_span(n, saved),
+        "names": [clean(name) for name in run.names],
+        "cluster": run.labels.tolist(),
         "score": [_number(value) for value in table["score"]],
         "typicality": [_number(value) for value in table["typicality"]],
         "runnerUp": [int(value) for value in table["runner_up"]],
@@ -58,7 +46,7 @@ def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
         "thumbs": [base64.b64encode(data).decode("ascii") for data in run.thumbnails],
         "grid": list(grid),
         "heat": _pack(heat, "u1"),
-        "peak": _pack(_as_bytes(image_heat(run.scores, scale, run.valid)), "u1"),
+        "peak": _pack(_as_bytes(run.image_heat), "u1"),
         "colours": _pack(colour_table(), "u1"),
         "dims": int(vectors.shape[1]),
         "vectors": _pack(vectors, "<i2"),
@@ -69,7 +57,7 @@ def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
         "candidates": [_candidate(entry) for entry in advice.get("candidates") or []],
         "advised": {key: advice.get(key) for key in ("k", "low", "high")} if advice else None,
         # Only known-good images say what is normal.
-        "looksNormalBelow": LOOKS_NORMAL_BELOW if run.manifest.get("mode") == "with normals" else 0,
+        "looksNormalBelow": LOOKS_NORMAL_BELOW if run.mode == "with normals" else 0,
         "normalGroupShare": NORMAL_GROUP_SHARE,
         "standingOutShare": STANDING_OUT_SHARE,
         "borderlineBelow": BORDERLINE_MARGIN,
@@ -82,43 +70,9 @@ def island(data: dict[str, Any]) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def clean(value: object) -> str:
-    """Text that can be written as UTF-8: a file name may hold bytes that are no text."""
-    return str(value).encode("utf-8", "replace").decode("utf-8")
-
-
-def check(run: Run) -> None:
-    """Raise RunError where the parts of a run do not have the same number of images."""
-    missing = [name for name in COLUMNS if name not in run.table]
-    if missing:
-        raise RunError(f"The table of the run lacks the columns {', '.join(missing)}.")
-    n = len(run.table["name"])
-    rows = {name: len(run.table[name]) for name in COLUMNS}
-    rows |= {"scores": len(run.scores), "embeddings": len(run.embeddings)}
-    rows |= {"layout": len(run.layout), "thumbnails": len(run.thumbnails)}
-    rows["linkage (one row less)"] = len(run.linkage) + 1
-    wrong = [f"{name} has {count}" for name, count in rows.items() if count != n]
-    if not n or wrong:
-        raise RunError(f"The run has {n} images, but {'; '.join(wrong) or 'needs at least 1'}.")
-    rows_, columns = _grid(run)
-    if run.scores.shape[1] != rows_ * columns:
-        raise RunError(
-            f"The run's grid is {rows_} x {columns}, but scores have {run.scores.shape[1]} patches."
-        )
-
-
-def _grid(run: Run) -> tuple[int, int]:
-    rows, columns = run.manifest["grid"]
-    return int(rows), int(columns)
-
-
-def _heat_cells(
-    scores: Floats, valid: Bools | None, grid: tuple[int, int], scale: HeatScale
-) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+def _heat_cells(run: Run) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """Heat as bytes (n_images, cells) and the grid of the cells; padding is cold."""
-    heat = scale.normalise(scores)
-    if valid is not None:
-        heat = np.where(valid, heat, 0.0)
+    heat, grid = run.patch_heat(), run.grid
     block = math.ceil(math.sqrt(heat.size / MAX_HEAT_CELLS))
     if block <= 1:
         return _as_bytes(heat), grid
@@ -133,16 +87,11 @@ def _heat_cells(
 def _regions(run: Run) -> dict[str, Any]:
     """Where the regions are: the image of each, its box on the picture in thousandths, and the
     saved group that it is like, or -1."""
-    row_of = {name: row for row, name in enumerate(run.table["name"])}
-    table = run.regions
-    images = [row_of[name] for name in table["name"]]
-    found = zip(images, table["score"], table["mask"], strict=True)
-    outlines = Outlines.of([(image, score, mask_cells(mask)) for image, score, mask in found])
-    boxes = np.rint(outlines.boxes(_grid(run)) * 1000).astype(int)
+    boxes = np.rint(run.outlines.boxes(run.grid) * 1000).astype(int)
     return {
-        "image": images,
+        "image": run.region_rows.tolist(),
         "box": boxes.ravel().tolist(),
-        "cluster": [int(label) for label in table["cluster"]],
+        "cluster": [int(label) for label in run.regions["cluster"]],
     }
 
 

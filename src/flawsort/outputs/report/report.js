@@ -1,5 +1,11 @@
 // The page itself: controls, groups, the lightbox.
 
+import { drawEvidence, map, showTree } from "./charts.js";
+import { $, count, el, figure } from "./dom.js";
+import { colourOf, mark } from "./marks.js";
+import { D, HEAT_COLOURS, N, partition } from "./model.js";
+import { frames, picture } from "./pictures.js";
+
 const PAGE = 90;
 const state = { k: D.k.saved, query: "", list: [], at: 0 };
 let part = partition(state.k);
@@ -12,7 +18,7 @@ function matchesOf(query) {
 
 // A button with a thumbnail. list: what the arrow keys go through once it is open.
 function thumb(i, list, hint) {
-  const label = `${D.names[i]} · score ${figure(D.score[i])}`;
+  const label = `${D.names[i]} · anomaly score ${figure(D.score[i])}`;
   const button = el("button", { type: "button", class: "thumb square", title: label, "aria-label": label }, picture(i, 96));
   if (hint) button.append(hint);
   else if (part.kinds[i].length > 1) button.append(also(i));
@@ -105,12 +111,12 @@ function groupHead(card, matched) {
   const words = [
     matched ? `${matched.toLocaleString("en")} of ${count(size, "image")} match` : count(size, "image"),
     `${Math.round((100 * size) / N)}%`,
-    `mean score ${figure(group.score)}`,
+    `mean anomaly score ${figure(group.score)}`,
   ];
   const several = group.rows.filter((i) => part.kinds[i].length > 1).length;
   if (several) words.push(`${several.toLocaleString("en")} of several kinds`);
-  const head = el("header", {}, mark(group.rank), el("h2", {}, `Group ${group.id}`), el("p", {}, words.join(" · ")));
-  if (group.normal) head.append(el("span", { class: "badge", title: "Nearly all of its images are hardly warm on the calibrated scale" }, "looks normal"));
+  const head = el("header", {}, mark(group.id), el("h2", {}, `Group ${group.id}`), el("p", {}, words.join(" · ")));
+  if (group.normal) head.append(el("span", { class: "badge", title: "Nearly all of its images are close to the known-good ones" }, "looks normal"));
   if (!matched && size > 3) {
     const toggle = el("button", { type: "button", class: "quiet", "aria-expanded": "false" }, `Show all ${size.toLocaleString("en")}`);
     toggle.addEventListener("click", () => {
@@ -127,19 +133,19 @@ function groupHead(card, matched) {
 function groupCard(group, matches) {
   const rows = matches ? group.rows.filter((i) => matches.has(i)) : group.rows;
   if (!rows.length) return null;
-  const card = el("article", { class: "group", id: `g${group.id}`, "data-size": group.rows.length, "--group": colourOf(group.rank) });
+  const card = el("article", { class: "group", id: `g${group.id}`, "data-size": group.rows.length, css: { "--group": colourOf(group.id) } });
   const body = el("div", { class: "group-body" });
   Object.assign(card, { group, rows, body, all: false, filled: false });
   card.append(groupHead(card, matches ? rows.length : 0), body);
-  card.addEventListener("pointerenter", () => map.highlight(group.rank));
-  card.addEventListener("pointerleave", () => map.highlight(-1));
+  card.addEventListener("pointerenter", () => map.highlight(group.id));
+  card.addEventListener("pointerleave", () => map.highlight(null));
   return card;
 }
 
 function drawShares() {
   const links = part.groups.map((group) => {
     const label = `Group ${group.id}: ${count(group.rows.length, "image")}`;
-    const link = el("a", { href: `#g${group.id}`, title: label, "aria-label": label, "--group": colourOf(group.rank) });
+    const link = el("a", { href: `#g${group.id}`, title: label, "aria-label": label, css: { "--group": colourOf(group.id) } });
     link.style.flexGrow = group.rows.length;
     if (group.rows.length / N > 0.03) link.textContent = group.id;
     return link;
@@ -169,7 +175,7 @@ function draw() {
   drawShares();
   drawControls();
   map.show(part, matches);
-  drawTree(part, setK);
+  showTree(setK);
 }
 
 function setK(k) {
@@ -190,7 +196,7 @@ function later(action) {
 }
 
 function alsoLike(i) {
-  const marks = part.kinds[i].slice(1).map((kind) => el("span", { class: "with-mark" }, mark(kind), `Group ${part.groups[kind].id}`));
+  const marks = part.kinds[i].slice(1).map((kind) => el("span", { class: "with-mark" }, mark(part.groups[kind].id), `Group ${part.groups[kind].id}`));
   return el("span", { class: "several" }, ...marks);
 }
 
@@ -207,13 +213,12 @@ function showBox() {
   $("box-pictures").replaceChildren(frame(0, "Image"), heated);
   const place = group.rows.indexOf(i) + 1;
   const facts = [
-    ["Group", el("span", { class: "with-mark" }, mark(group.rank), `Group ${group.id}`)],
+    ["Group", el("span", { class: "with-mark" }, mark(group.id), `Group ${group.id}`)],
     ...(part.kinds[i].length > 1 ? [["Also like", alsoLike(i)]] : []),
     ["Next nearest", next + (part.margin[i] < D.borderlineBelow ? " (borderline)" : "")],
-    ["Score", figure(D.score[i])],
-    ["Typical", `no. ${place.toLocaleString("en")} of ${group.rows.length.toLocaleString("en")}`],
+    ["Anomaly score", figure(D.score[i])],
+    ["Most typical of its group", `no. ${place.toLocaleString("en")} of ${group.rows.length.toLocaleString("en")}`],
   ];
-  if (part.saved) facts.push(["Typicality", figure(D.typicality[i])]);
   if (D.flags[i]) facts.push(["Flags", D.flags[i].split(";").join(", ")]);
   if (D.truth) facts.push(["Truth", D.truth[i] === null ? "not labelled" : D.truth[i]]);
   $("box-facts").replaceChildren(...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
@@ -260,15 +265,14 @@ function listen() {
   });
   addEventListener("scroll", () => map.point(-1), { passive: true });
   addEventListener("beforeprint", () => document.querySelectorAll(".group").forEach(fill));
-  map.open = (i) => { const { rows } = part.groups[part.rank[i]]; openBox(rows, rows.indexOf(i)); };
-  map.listen();
+  map.listen((i) => { const { rows } = part.groups[part.rank[i]]; openBox(rows, rows.indexOf(i)); });
   opacity();
   size();
 }
 
 function drawRamp() {
   const stops = Array.from({ length: 9 }, (_, step) => {
-    const [red, green, blue, alpha] = COLOURS.slice(4 * Math.round((step * 255) / 8));
+    const [red, green, blue, alpha] = HEAT_COLOURS.slice(4 * Math.round((step * 255) / 8));
     return `rgb(${red} ${green} ${blue} / ${alpha / 255})`;
   });
   document.documentElement.style.setProperty("--ramp", `linear-gradient(to right, ${stops.join(", ")})`);

@@ -7,7 +7,6 @@ had not been interrupted.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +15,27 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from flawsort.core.errors import OptionError
+from flawsort.core.storage import new_file, try_writing
+from flawsort.core.store import FORMAT
 
-# Raise it when the meaning of the file changes, or the way in which a method is trained.
-FORMAT = 2
 _KEY = "flawsort"
 
 
 def save(path: Path, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     """Write a checkpoint. state: values that JSON can hold."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     # Copies: safetensors refuses tensors that share memory.
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     try:
-        save_file(plain, temporary, metadata={_KEY: json.dumps({"format": FORMAT, **state})})
-        temporary.replace(path)
+        with new_file(path, parents=True) as partial:
+            save_file(plain, partial, metadata={_KEY: json.dumps({"format": FORMAT, **state})})
     except SafetensorError as error:  # which also stands for errors of the file system
         raise OSError(str(error)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def check_place(path: Path) -> None:
     """Raise OptionError if a checkpoint cannot be written there: before hours of training."""
-    probe = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        try_writing(path)
     except OSError as error:
         raise OptionError(
             f"checkpoint '{path}' cannot be written: {error.strerror or error}."

@@ -21,11 +21,11 @@ from flawsort.backbones.networks import NETWORKS
 from flawsort.core.devices import torch_device
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, ImageSet, Ints, Progress, SetAside, Source
+from flawsort.core.store import FORMAT
 from flawsort.core.threads import in_threads
 from flawsort.images.find import digest_of
 from flawsort.images.inputs import Images, content_rows, distinct_rows, gather, used_images
 from flawsort.images.view import UnreadableImage, View, decode
-from flawsort.research.deep.checkpoints import FORMAT
 from flawsort.research.deep.networks import RESIDUAL
 from flawsort.research.deep.training import Course, History, repeatable, train
 from flawsort.research.metrics import collapsed

@@ -5,7 +5,6 @@ They use the images alone, and no bags, scores or distances that other rows shar
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from flawsort.core.errors import OptionError
 from flawsort.core.records import ImageSet
 from flawsort.images.find import digest_of
 from flawsort.images.inputs import content_rows, distinct_rows
-from flawsort.research.paper.shared import PreparedSet, read_arrays, unreadable
+from flawsort.research.paper.shared import PreparedSet, read_arrays, unreadable, write_arrays
 
 if TYPE_CHECKING:
     from flawsort.research.deep.estimator import DeepClusterer
@@ -94,11 +93,7 @@ def train_rival(prepared: PreparedSet, rival: str, seed: int, training: Training
     found = _spread(arrays, images)
     if found is None:
         raise unreadable(prepared.task.name, images, method.images_)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with temporary.open("wb") as file:
-        np.savez_compressed(file, **arrays)
-    temporary.replace(path)
+    write_arrays(path, arrays)
     method.checkpoint.unlink(missing_ok=True)
     return found
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flawsort.core.errors import OptionError
+from flawsort.core.storage import write_whole
 from flawsort.research.paper.protocol import OBJECTS, TEXTURES
 
 if TYPE_CHECKING:
@@ -107,7 +108,6 @@ def house_style() -> Iterator[None]:
 
 def write(figure: Figure, folder: Path, stem: str, title: str) -> list[Path]:
     """The figure as SVG and as PNG; the same bytes each time."""
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     kinds: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("svg", "svg", {"Date": None, "Title": title}),
@@ -117,6 +117,6 @@ def write(figure: Figure, folder: Path, stem: str, title: str) -> list[Path]:
         stream = io.BytesIO()
         figure.savefig(stream, format=suffix, backend=backend, dpi=DPI, metadata=metadata)
         path = folder / f"{stem}.{suffix}"
-        path.write_bytes(stream.getvalue())
+        write_whole(path, stream.getvalue(), parents=True)
         written.append(path)
     return written

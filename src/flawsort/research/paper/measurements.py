@@ -6,7 +6,6 @@ Jobs are independent of tables: one job serves every table that has its row.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +16,7 @@ import numpy as np
 
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Ints
+from flawsort.core.storage import write_whole
 from flawsort.embeddings.method import Method
 from flawsort.research.metrics import (
     agreement,
@@ -188,11 +188,7 @@ def _read_draws(path: Path, job: Job) -> list[Figures]:
 
 
 def _write(path: Path, content: Figures | list[Figures]) -> None:
-    """All of the file or nothing of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content) + "\n", "utf-8")
-    temporary.replace(path)
+    write_whole(path, json.dumps(content) + "\n", parents=True)
 
 
 def _together(found: Sequence[Figures], job: Job) -> Figures:

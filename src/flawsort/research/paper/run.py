@@ -12,6 +12,7 @@ from flawsort.backbones.networks import LAST
 from flawsort.core.devices import CPU, choose_device
 from flawsort.core.errors import BackboneError, FlawsortError, OptionError
 from flawsort.core.records import Progress
+from flawsort.core.storage import write_whole
 from flawsort.images.view import View
 from flawsort.research.paper.deep_rows import Training
 from flawsort.research.paper.figures import FIGURES, draw, draw_attention, draw_clusters
@@ -304,5 +305,5 @@ def _layer(backbone: str, table: Table) -> str:
 
 
 def _written(path: Path, text: str) -> Path:
-    path.write_text(text, "utf-8")
+    write_whole(path, text)
     return path

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.backbones import Backbone, cache
+from flawsort.backbones import Backbone
 from flawsort.backbones.cache import BagCache
 from flawsort.backbones.embed import cache_setting, embed
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints, Progress
-from flawsort.core.text import pluralise
-from flawsort.images.find import digest_of, printable
+from flawsort.core.storage import write_whole
+from flawsort.core.store import FORMAT
+from flawsort.core.text import pluralise, printable
+from flawsort.images.find import digest_of
 from flawsort.images.inputs import with_window
 from flawsort.images.view import View, thumbnail
 from flawsort.research.paper.protocol import Task, subset_rows
@@ -37,9 +39,6 @@ from flawsort.scores.peer_statistics import (
     Tensor,
 )
 from flawsort.scores.reference import NormalReference
-
-# Raise it when the meaning of the stored arrays changes.
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class PreparedSet:
         self._bags_folder = folder / "bags"
         normals = task.data.normals
         key = {
-            "format": [FORMAT, cache.FORMAT],
+            "format": FORMAT,
             "images": task.data.images.digests,
             "normals": () if normals is None else normals.digests,
             "labels": task.data.labels,
@@ -235,11 +234,7 @@ class PreparedSet:
         found = read_arrays(path)
         if found is None:
             found = compute()
-            self.folder.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.npz")
-            with temporary.open("wb") as file:
-                np.savez(file, **found)  # type: ignore[arg-type]  # of its other, newer options
-            temporary.replace(path)
+            write_arrays(path, found)
         return found
 
 
@@ -312,3 +307,12 @@ def read_arrays(path: Path) -> dict[str, Floats] | None:
             return {name: stored[name] for name in stored.files}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
         return None
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays to a file, for `read_arrays`."""
+
+    def write(file: IO[bytes]) -> None:
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # of its other, newer options
+
+    write_whole(path, write, parents=True)

@@ -1,8 +1,9 @@
 // What people can do to images and groups, whichever key or button asks for it.
 
 import { askName, pickGroup, pickKinds } from "./dialogs.js";
-import { announce, count } from "./dom.js";
+import { count } from "./dom.js";
 import { edit } from "./editing.js";
+import { announce } from "./messages.js";
 import { model } from "./model.js";
 import { selection } from "./selection.js";
 import { splitByTree } from "./splitting.js";

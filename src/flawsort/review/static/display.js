@@ -42,7 +42,7 @@ export function heatControl() {
   slider.value = display.opacity;
   slider.addEventListener("input", () => set("opacity", Number(slider.value)));
   onDisplay((key) => { if (key === "heat") box.checked = display.heat; if (key === "opacity") slider.value = display.opacity; });
-  const ramp = el("span", { class: "ramp", title: "One scale for all images: what is normal has no colour" });
+  const ramp = el("span", { class: "ramp", title: "How unusual each spot is, on one scale for all images: what is normal has no colour" });
   return el("div", { class: "control heat" }, el("label", { class: "switch" }, box, "Heat maps"), slider, ramp);
 }
 

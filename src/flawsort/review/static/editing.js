@@ -1,7 +1,8 @@
 // Edits on their way to the server: one at a time, none lost, none over somebody else's.
 
 import { api, Conflict, Lost } from "./api.js";
-import { announce, button, count, el, $ } from "./dom.js";
+import { $, button, count, el } from "./dom.js";
+import { announce } from "./messages.js";
 import { model } from "./model.js";
 
 const waiting = []; // asked for, not yet answered
@@ -125,7 +126,7 @@ function letGo() {
 export function lose() {
   stop();
   const kept = stuck.length ? ` Not saved yet, and kept here: ${sentences()}.` : "";
-  banner(`The server does not answer. Trying again until it does; until then nothing can be changed.${kept}`);
+  banner(`The server does not answer. Trying again; until it answers, nothing can be changed.${kept}`);
   if (lost) return;
   lost = true;
   document.documentElement.classList.add("lost");

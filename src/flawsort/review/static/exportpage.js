@@ -10,6 +10,10 @@ function card({ name, title, words }) {
 }
 
 export class ExportPage {
+  static place = "export";
+  static title = "Export";
+  static rail = false;
+
   constructor() {
     this.note = el("p", { class: "lead" });
     this.list = el("ul", { class: "cards formats" });

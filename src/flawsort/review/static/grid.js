@@ -221,7 +221,7 @@ export function fitting(grid, least = 120) {
 }
 
 function describe(row) {
-  const parts = [model.run.names[row], model.kinds(row).map(model.title).join(" and "), `score ${figure(model.run.scores[row])}`];
+  const parts = [model.run.names[row], model.kinds(row).map(model.title).join(" and "), `anomaly score ${figure(model.run.scores[row])}`];
   if (model.confirmed[row]) parts.push("confirmed");
   if (model.borderline[row]) parts.push("borderline");
   return parts.join(" · ");

@@ -12,9 +12,12 @@ import { selection } from "./selection.js";
 const ROLE_WORDS = { flaw: "A kind of flaw", normal: "Normal: no flaw", unsure: "Unsure" };
 
 export class GroupsPage {
-  // choose(id): go to another group.
-  constructor(choose) {
-    Object.assign(this, { choose, current: null, shown: null, query: "" });
+  static place = "groups";
+  static title = "Groups";
+  static rail = true;
+
+  constructor(shell) {
+    Object.assign(this, { shell, current: null, shown: null, query: "" });
     this.grid = new Grid({ label: "Images", open: openImage });
     this.head = el("header", { class: "group-head" });
     const search = el("input", { type: "search", placeholder: "File name", "aria-label": "Search by file name", autocomplete: "off", spellcheck: "false" });
@@ -29,11 +32,9 @@ export class GroupsPage {
 
   group() { return this.current === "all" ? null : this.current; }
   row() { return this.grid.focused; }
-
-  show(id) {
-    this.current = id;
-    this.draw();
-  }
+  listed() { return this.current; }
+  show(id) { this.shell.go(GroupsPage.place, id); }
+  focus() { this.grid.node.focus(); }
 
   rows() {
     const rows = this.current === "all" ? model.state.labels.map((_, row) => row) : model.members.get(this.current) ?? [];
@@ -42,7 +43,8 @@ export class GroupsPage {
     return sorted(found, display.order);
   }
 
-  draw() {
+  draw(group = this.current) {
+    this.current = group;
     if (this.node.hidden) return;
     const rows = this.rows();
     this.grid.own = this.current === "all";
@@ -73,7 +75,7 @@ export class GroupsPage {
 
   progress() {
     const sure = model.state.confirmed.length;
-    return `${count(model.run.n, "image")} in ${count(model.groups.length, "group")} · ${percent(sure / model.run.n)} confirmed · ${count(model.state.spent, "label")} spent`;
+    return `${count(model.run.n, "image")} in ${count(model.groups.length, "group")} · ${percent(sure / model.run.n)} confirmed · ${count(model.state.spent, "answer")} given`;
   }
 
   role(group) {
@@ -88,7 +90,7 @@ export class GroupsPage {
     if (!by) return false;
     const ids = model.groups.map((group) => group.id);
     const next = ids[ids.indexOf(this.current) + by];
-    if (next !== undefined) this.choose(next);
+    if (next !== undefined) this.show(next);
     return true;
   }
 }

@@ -7,7 +7,7 @@ import { modal } from "./dialogs.js";
 import { button, el, figure, number } from "./dom.js";
 import { reading } from "./editing.js";
 import { named } from "./marks.js";
-import { model } from "./model.js";
+import { model, sorted } from "./model.js";
 import { frames, glow, picture, square } from "./pictures.js";
 
 const SIMILAR = 12;
@@ -123,7 +123,8 @@ function factsOf(row) {
   if (others.length) facts.push(["Also shows", el("span", { class: "several" }, others.map((id) => named(model.group(id))))]);
   facts.push(["Confirmed", model.confirmed[row] ? "yes ✓" : "not yet"]);
   if (next && next.id !== model.groupOf(row)) facts.push(["Next nearest", named(next)]);
-  facts.push(["Score", figure(run.scores[row])], ["Typicality", figure(run.typicality[row])]);
+  const alike = sorted(model.members.get(model.groupOf(row)), "typical");
+  facts.push(["Anomaly score", figure(run.scores[row])], ["Most typical of its group", `no. ${number(alike.indexOf(row) + 1)} of ${number(alike.length)}`]);
   if (run.flags[row]) facts.push(["Flags", run.flags[row].split(";").join(", ")]);
   return facts;
 }

@@ -5,6 +5,7 @@ import { modal } from "./dialogs.js";
 import { toggleHeat } from "./display.js";
 import { el } from "./dom.js";
 import { redo, undo } from "./editing.js";
+import { PAGES } from "./pages.js";
 import { selection } from "./selection.js";
 
 const ON_IMAGES = {
@@ -31,15 +32,9 @@ const HELP = [
     ["A", "accept what is selected, else the whole group"], ["S", "make what is selected a new group, else split the group by the tree"],
     ["G", "merge the group into another"], ["R", "rename the group"], ["[  ]", "the group before, the next group"],
   ]],
-  ["Queue", [
-    ["Enter", "yes: accept"], ["N", "name the group"], ["0", "it is normal"], ["U", "unsure"], ["J", "ask later"], ["O", "open the image in focus"],
-    ["G  S  M  1 – 9", "merge, split, move"],
-  ]],
-  ["Map", [
-    ["← ↑ → ↓", "go to the next image that way"], ["Space, Enter", "select, open"], ["+  −", "zoom"], ["L, P", "lasso, pan"], ["F", "show all"],
-  ]],
+  ...PAGES.filter((page) => page.keys).map((page) => [page.title, page.keys]),
   ["Everywhere", [
-    ["Ctrl + Z", "undo"], ["Ctrl + Shift + Z", "redo"], ["H", "heat maps on or off"], ["Alt + 1 – 6", "the pages"], ["?", "this list"],
+    ["Ctrl + Z", "undo"], ["Ctrl + Shift + Z", "redo"], ["H", "heat maps on or off"], [`Alt + 1 – ${PAGES.length}`, "the pages"], ["?", "this list"],
   ]],
 ];
 
@@ -72,7 +67,10 @@ export function act(event) {
   return true;
 }
 
-// page: () => the page in view, whose own keys go first. go: (index) => void, to another page.
+// The page that Alt and a digit go to, if there is one.
+const pageOf = (event) => (event.altKey ? PAGES[Number(/^Digit([1-9])$/.exec(event.code)?.[1]) - 1] : undefined);
+
+// page: () => the page in view, whose own keys go first. go: (place) => void, to another page.
 export function listen(page, go) {
   addEventListener("keydown", (event) => {
     // The last one opened is on top.
@@ -83,7 +81,7 @@ export function listen(page, go) {
     else if (undoing(event)) used = true;
     else if (event.key === "?") showHelp();
     else if (dialog) used = act(event);
-    else if (event.altKey && /^Digit[1-6]$/.test(event.code)) go(Number(event.code.slice(5)) - 1);
+    else if (pageOf(event)) go(pageOf(event).place);
     else if (event.key === "Escape" && selection.size) selection.clear();
     else used = page().key?.(event) || act(event);
     if (used) event.preventDefault();

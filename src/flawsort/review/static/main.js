@@ -4,37 +4,32 @@ import { focus } from "./actions.js";
 import { api } from "./api.js";
 import { $, button, count, el } from "./dom.js";
 import { lookAgain, redo, undo, whenBack } from "./editing.js";
-import { ExportPage } from "./exportpage.js";
-import { GroupsPage } from "./groupspage.js";
 import { listen, showHelp } from "./keys.js";
-import { MapPage } from "./mappage.js";
 import { model } from "./model.js";
-import { NewPage } from "./newpage.js";
-import { QueuePage } from "./queuepage.js";
+import { PAGES } from "./pages.js";
 import { Rail } from "./rail.js";
 import { selection } from "./selection.js";
 import { selectionBar } from "./selectionbar.js";
-import { TreePage } from "./treepage.js";
 
 const LOOK_EVERY = 20_000;
-const NAMES = ["groups", "map", "tree", "queue", "new", "export"];
-const WITH_RAIL = ["groups", "map", "queue"];
+// Where one begins, and where groups are shown one by one.
+const HOME = PAGES[0].place;
 
 let pages;
 let rail;
-let at = { page: null, group: null };
+let at = { place: null, group: null };
 
-const page = () => pages[at.page];
+const page = () => pages.get(at.place);
 
 // The address says where one is, so that a reload or a bookmark comes back to it.
 function readAddress() {
   const [name, id] = location.hash.slice(1).split("/");
   const group = id === "all" ? "all" : Number.parseInt(id, 10);
-  return { page: NAMES.includes(name) ? name : "groups", group: group === "all" || model.byId.has(group) ? group : at.group };
+  return { place: pages.has(name) ? name : HOME, group: group === "all" || model.byId.has(group) ? group : at.group };
 }
 
-function go(name, group = at.group) {
-  const hash = name === "groups" && group !== null ? `#groups/${group}` : `#${name}`;
+function go(place, group = at.group) {
+  const hash = place === HOME && group !== null ? `#${HOME}/${group}` : `#${place}`;
   if (location.hash !== hash) history.pushState(null, "", hash);
   show();
 }
@@ -49,14 +44,14 @@ function show() {
   const before = at;
   at = readAddress();
   at.group = standing(at.group ?? -1);
-  if (before.page !== at.page) $("tip").hidden = true;
-  if (at.group !== before.group && before.group !== null && at.page === "groups") selection.clear();
-  for (const [name, one] of Object.entries(pages)) one.node.hidden = name !== at.page;
-  for (const link of document.querySelectorAll(".tabs a")) {
-    if (link.hash === `#${at.page}`) link.setAttribute("aria-current", "page");
+  if (before.place !== at.place) $("tip").hidden = true;
+  if (at.group !== before.group && before.group !== null && at.place === HOME) selection.clear();
+  for (const [place, one] of pages) one.node.hidden = place !== at.place;
+  for (const link of $("tabs").children) {
+    if (link.hash === `#${at.place}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const withRail = WITH_RAIL.includes(at.page);
+  const withRail = page().constructor.rail;
   rail.node.hidden = !withRail;
   $("drawer-open").hidden = !withRail;
   document.body.classList.toggle("with-rail", withRail);
@@ -65,15 +60,14 @@ function show() {
 
 function draw() {
   at.group = standing(at.group);
-  if (at.page === "groups") page().show(at.group);
-  else page().draw();
+  page().draw(at.group);
   drawFrame();
 }
 
 function drawFrame() {
-  const current = at.page === "groups" ? at.group : page().group?.() ?? (at.page === "map" ? "all" : null);
+  const current = page().listed?.() ?? null;
   rail.show(current);
-  const chosen = at.page === "queue" ? "Groups" : current === "all" ? "All images" : model.title(current);
+  const chosen = current === null ? "Groups" : current === "all" ? "All images" : model.title(current);
   $("drawer-open").replaceChildren(el("span", { class: "clip" }, chosen), el("span", { "aria-hidden": "true" }, "▾"));
   const set = (id, word, sentence) => {
     const node = $(id);
@@ -88,11 +82,13 @@ function drawFrame() {
 
 function choose(id) {
   drawer(false);
-  if (at.page === "map") {
-    page().only(id);
+  if (page().choose) {
+    page().choose(id);
     drawFrame();
-  } else go("groups", id);
-  if (at.page === "groups") page().grid.node.focus();
+  } else {
+    go(HOME, id);
+    page().focus();
+  }
 }
 
 function drawer(open) {
@@ -103,16 +99,15 @@ function drawer(open) {
 
 function build() {
   rail = new Rail(choose);
-  pages = {
-    groups: new GroupsPage((id) => go("groups", id)), map: new MapPage(), tree: new TreePage(), queue: new QueuePage(drawFrame), new: new NewPage(), export: new ExportPage(),
-  };
-  for (const one of Object.values(pages)) one.node.hidden = true;
-  $("stage").replaceChildren(...Object.values(pages).map((one) => one.node));
+  const shell = { go, changed: drawFrame };
+  pages = new Map(PAGES.map((Page) => [Page.place, new Page(shell)]));
+  for (const one of pages.values()) one.node.hidden = true;
+  $("stage").replaceChildren(...[...pages.values()].map((one) => one.node));
   $("body").prepend(rail.node);
   document.body.append(selectionBar());
   focus.group = () => page().group?.() ?? null;
   focus.row = () => page().row?.() ?? null;
-  focus.show = (id) => { if (at.page === "groups") go("groups", id); };
+  focus.show = (id) => page().show?.(id);
 }
 
 function attend() {
@@ -125,13 +120,14 @@ function attend() {
   addEventListener("hashchange", show);
   model.watch(draw);
   whenBack(draw);
-  listen(page, (index) => go(NAMES[index]));
+  listen(page, (place) => go(place));
   // Another tab or another person may have changed the groups.
   document.addEventListener("visibilitychange", lookAgain);
   setInterval(lookAgain, LOOK_EVERY);
 }
 
 async function start() {
+  $("tabs").replaceChildren(...PAGES.map(({ place, title }) => el("a", { href: `#${place}` }, title)));
   try {
     const [run, state] = await Promise.all([api.run(), api.state()]);
     model.load(run);
@@ -145,7 +141,7 @@ async function start() {
   build();
   attend();
   show();
-  if (at.page === "groups") page().grid.node.focus();
+  page().focus?.();
   document.documentElement.dataset.ready = "true";
 }
 

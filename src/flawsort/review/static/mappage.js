@@ -1,21 +1,38 @@
 // The page of the map: pan, zoom, and a lasso whose images become the selection.
 
-import { $, button, el, figure, say } from "./dom.js";
+import { $, button, el, figure, placeTip } from "./dom.js";
 import { openImage } from "./imageview.js";
-import { MapView } from "./mapview.js";
+import { MapView } from "./map.js";
 import { named } from "./marks.js";
+import { say } from "./messages.js";
 import { model, sorted } from "./model.js";
 import { square } from "./pictures.js";
 import { selection } from "./selection.js";
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const CLICK = 5; // pixels: a shorter drag is a click
+const ROOM = { pad: 26, foot: 62 }; // the bar of the selection covers the foot
 const LABEL = "Map of all images: those that look alike lie near each other. Arrow keys go from image to image, Space selects, Enter opens.";
 
+const SCENE = {
+  get n() { return model.run.n; },
+  get layout() { return model.layout; },
+  groups: () => model.groups.map(({ id, title }) => ({ id, title, rows: model.members.get(id) })),
+  groupOf: model.groupOf,
+  ringed: selection.rows,
+};
+
 export class MapPage {
+  static place = "map";
+  static title = "Map";
+  static rail = true;
+  static keys = [
+    ["← ↑ → ↓", "go to the next image that way"], ["Space, Enter", "select, open"], ["+  −", "zoom"], ["L, P", "lasso, pan"], ["F", "show all"],
+  ];
+
   constructor() {
     this.canvas = el("canvas", { class: "map", tabindex: 0, role: "img", "aria-label": LABEL });
-    this.view = new MapView(this.canvas);
+    this.view = new MapView(this.canvas, SCENE, ROOM);
     this.later = this.view.later;
     this.tools = { lasso: button("Lasso", () => this.use("lasso"), { key: "L" }), pan: button("Pan", () => this.use("pan"), { key: "P" }) };
     const bar = el("div", { class: "bar" },
@@ -32,8 +49,10 @@ export class MapPage {
   group() { return this.view.group; }
   row() { return this.view.at >= 0 && document.activeElement === this.canvas ? this.view.at : null; }
 
+  listed() { return this.view.group ?? "all"; }
+
   // One group alone, or all of them.
-  only(id) {
+  choose(id) {
     this.view.group = id === "all" || id === this.view.group ? null : id;
     this.later();
   }
@@ -65,8 +84,6 @@ export class MapPage {
       this.point(-1);
       this.view.zoomBy(Math.exp(-event.deltaY / 400), ...this.spot(event));
     }, { passive: false });
-    new ResizeObserver(this.later).observe(canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", this.later);
     selection.watch(this.later);
   }
 
@@ -135,18 +152,16 @@ export class MapPage {
     tip.hidden = row < 0;
     if (row < 0) return;
     tip.replaceChildren(square(row), el("span", { class: "tip-words" }, el("span", { class: "clip strong" }, model.run.names[row]),
-      named(model.group(model.groupOf(row))), `score ${figure(model.run.scores[row])}`));
+      named(model.group(model.groupOf(row))), `anomaly score ${figure(model.run.scores[row])}`));
     const box = this.canvas.getBoundingClientRect();
     const [x, y] = this.view.place(row).map((value, axis) => value + (axis ? box.top : box.left));
-    const { width, height } = tip.getBoundingClientRect();
-    tip.style.left = `${Math.max(4, x + 16 + width > innerWidth ? x - width - 16 : x + 16)}px`;
-    tip.style.top = `${Math.min(innerHeight - height - 4, Math.max(4, y - height / 2))}px`;
+    placeTip(tip, x, y);
   }
 
   onCanvas(event) {
     const arrow = ARROWS[event.key];
     const { at } = this.view;
-    if (arrow) this.stepTo(at < 0 ? this.view.middle(model.groups.find((group) => group.n).id) : this.view.beyond(at, ...arrow));
+    if (arrow) this.stepTo(at < 0 ? this.view.middle(model.members.get(model.groups.find((group) => group.n).id)) : this.view.beyond(at, ...arrow));
     else if (event.key === " " && at >= 0) selection.toggle(at);
     else if (event.key === "Enter" && at >= 0) this.open(at);
     else return;

@@ -1,11 +1,6 @@
 // The run, which never changes, and the groups as they stand, which the server replays from edits.
 
-function unpack(text) {
-  const raw = atob(text);
-  const out = new Uint8Array(raw.length);
-  for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
-  return out.buffer;
-}
+import { unpack } from "./dom.js";
 
 const listeners = new Set();
 
@@ -14,8 +9,7 @@ export const model = {
 
   load(run) {
     model.run = run;
-    model.merges = new Int32Array(unpack(run.merges));
-    model.heights = new Float32Array(unpack(run.heights));
+    model.tree = { n: run.n, merges: new Int32Array(unpack(run.merges)), heights: new Float32Array(unpack(run.heights)) };
     model.layout = new Uint16Array(unpack(run.layout));
     model.borderline = Uint8Array.from(run.flags, (flags) => (flags.split(";").includes("borderline") ? 1 : 0));
     model.regionsOf = new Map();
@@ -62,7 +56,7 @@ const border = (row) => model.borderline[row];
 export const ORDERS = {
   typical: { words: "Most typical first", by: (a, b) => typical(b) - typical(a) },
   borderline: { words: "Borderline first", by: (a, b) => border(b) - border(a) || typical(a) - typical(b) },
-  odd: { words: "Odd (highest score) first", by: (a, b) => score(b) - score(a) },
+  odd: { words: "Most unusual first", by: (a, b) => score(b) - score(a) },
   open: { words: "Not confirmed first", by: (a, b) => model.confirmed[a] - model.confirmed[b] || typical(b) - typical(a) },
   name: { words: "By file name", by: () => 0 },
 };
@@ -92,18 +86,3 @@ function whereClustersWent(clusters) {
 
 // The key with the largest count, the smaller one where two are equal.
 export const mostOf = (counts) => [...counts].sort((a, b) => b[1] - a[1] || a[0] - b[0])[0][0];
-
-// The clusters of the tree cut at k, the largest first: undo all but the last k - 1 merges.
-export function cutTree(k) {
-  const { n } = model.run;
-  const parent = Int32Array.from({ length: 2 * n - 1 }, (_, node) => node);
-  for (let m = 0; m < n - k; m++) parent[model.merges[2 * m]] = parent[model.merges[2 * m + 1]] = n + m;
-  const found = new Map();
-  for (let row = 0; row < n; row++) {
-    let node = row;
-    while (parent[node] !== node) node = parent[node] = parent[parent[node]];
-    if (!found.has(node)) found.set(node, []);
-    found.get(node).push(row);
-  }
-  return [...found.values()].sort((a, b) => b.length - a.length || a[0] - b[0]);
-}

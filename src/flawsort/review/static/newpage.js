@@ -7,7 +7,6 @@ import { colourOf, mark } from "./marks.js";
 import { model } from "./model.js";
 
 const UNSEEN = -1;
-const NEW_COLOUR = "#7d858d";
 const FEW_PERIODS = 12;
 const SHOWN = 24;
 
@@ -16,8 +15,12 @@ const signOf = (id) => (id === UNSEEN ? el("span", { class: "plus", "aria-hidden
 const when = (at) => { const date = new Date(at); return at && !Number.isNaN(date.getTime()) ? date.toLocaleString() : at; };
 
 export class NewPage {
+  static place = "new";
+  static title = "New images";
+  static rail = false;
+
   constructor() {
-    Object.assign(this, { name: null, batch: null, group: null, turn: 0 });
+    Object.assign(this, { name: null, batch: null, chosen: null, turn: 0 });
     this.list = el("select", { "aria-label": "Batch of new images", onchange: () => { this.name = this.list.value; this.draw(); } });
     this.head = el("header", { class: "bar" }, el("h1", {}, "New images"), this.list);
     this.body = el("div", { class: "new-body" });
@@ -45,7 +48,7 @@ export class NewPage {
   drawNone() {
     this.body.replaceChildren(el("div", { class: "empty" }, el("p", {}, "No new images have been sorted into this run yet."),
       el("p", {}, el("code", {}, "flawsort assign new/ --run run/ --keep monday")),
-      el("p", { class: "hint" }, "sorts a folder into these groups and keeps what it found here: a count for each group and day or lot, what rises, and the images that are like no group.")));
+      el("p", { class: "hint" }, "sorts a folder into these groups and keeps what it found here: a count for each group and day or lot, what increases, and the images that are like no group.")));
   }
 
   drawBatch() {
@@ -61,7 +64,7 @@ export class NewPage {
     if (!this.batch.rises.length) return [];
     const items = this.batch.rises.map(({ group, period, count: seen, expected }) =>
       el("li", { class: "with-mark" }, signOf(group), el("span", {}, `${titleOf(group)} in ${period}: ${number(seen)}, where about ${expected.toFixed(expected < 10 ? 1 : 0)} would be expected`)));
-    return [el("div", { class: "warnings", role: "note" }, el("strong", {}, count(items.length, "rise")), el("ul", { class: "plain" }, items))];
+    return [el("div", { class: "warnings", role: "note" }, el("strong", {}, count(items.length, "increase")), el("ul", { class: "plain" }, items))];
   }
 
   // A row a group with the same scale in all, so that they can be compared.
@@ -73,8 +76,8 @@ export class NewPage {
     const rows = columns.map(([id, column]) => {
       const values = counts.table.map((row) => row[column]);
       const risen = new Set(rises.filter((rise) => rise.group === id).map((rise) => rise.period));
-      const on = this.group === id;
-      const choose = button([signOf(id), el("span", { class: "clip" }, titleOf(id))], () => { this.group = on ? null : id; this.drawBatch(); },
+      const on = this.chosen === id;
+      const choose = button([signOf(id), el("span", { class: "clip" }, titleOf(id))], () => { this.chosen = on ? null : id; this.drawBatch(); },
         { css: "link", "aria-pressed": String(on), title: on ? "Show all images below" : "Show its images below" });
       return el("tr", { class: on ? "on" : null }, el("th", { scope: "row" }, choose),
         el("td", { class: "chart" }, bars(values, counts.periods, most, id, risen)),
@@ -93,7 +96,7 @@ export class NewPage {
   }
 
   pictures() {
-    const { batch, group } = this;
+    const { batch, chosen: group } = this;
     const rows = batch.groups.flatMap((id, row) => (group === null || id === group ? [row] : []));
     // The least certain first: they are what a person wants to look at.
     rows.sort((a, b) => (batch.table.confidence[a] ?? 0) - (batch.table.confidence[b] ?? 0) || a - b);
@@ -118,7 +121,7 @@ export class NewPage {
 function bars(values, periods, most, id, risen) {
   const words = `${titleOf(id)}: ${values.map((value, i) => `${periods[i]} ${value}`).join(", ")}`;
   const few = values.length <= FEW_PERIODS;
-  return el("div", { class: "bars", role: "img", "aria-label": words, css: { "--group": id === UNSEEN ? NEW_COLOUR : colourOf(id) } },
+  return el("div", { class: "bars", role: "img", "aria-label": words, css: { "--group": colourOf(id) } },
     values.map((value, i) => el("span", { title: `${periods[i]}: ${value}` },
       few || risen.has(periods[i]) ? el("b", {}, risen.has(periods[i]) ? `▲ ${number(value)}` : number(value)) : null,
       el("i", { css: { height: `calc((100% - 1.2rem) * ${value / most})` } }))));

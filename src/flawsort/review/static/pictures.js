@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 import { display } from "./display.js";
-import { colourOf, mark } from "./marks.js";
+import { regionFrame } from "./marks.js";
 import { model, regionGroup } from "./model.js";
 
 // With the run's fingerprint the browser may keep it for ever.
@@ -37,19 +37,10 @@ export function release(node) {
 
 export const square = (row, options) => el("span", { class: "square" }, picture(row, options));
 
-// A frame around each region of an image, with the mark and title of the group that it is like.
+// A frame around each region of an image.
 export function frames(row) {
   return (model.regionsOf.get(row) ?? []).map((region) => {
-    const [left, top, right, bottom] = model.run.regions.box.slice(4 * region, 4 * region + 4).map((value) => value / 10);
     const id = regionGroup(region);
-    const words = id < 0 ? "like no group" : model.title(id);
-    const name = el("span", { class: "region-name" }, id < 0 ? null : mark(id), el("span", { class: "clip" }, words));
-    const css = {
-      left: `${left}%`, top: `${top}%`, width: `${right - left}%`, height: `${bottom - top}%`,
-      "--group": id < 0 ? "#ffffff" : colourOf(id),
-    };
-    // Near the top there is no room above the frame.
-    const place = top < 8 ? " low" : "";
-    return el("span", { class: `region${id < 0 ? " unlike" : ""}${place}`, css }, name);
+    return regionFrame(model.run.regions.box.slice(4 * region, 4 * region + 4), id, model.title(id));
   });
 }

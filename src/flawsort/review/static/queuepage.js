@@ -15,9 +15,16 @@ import { selection } from "./selection.js";
 const BESIDE = 6;
 
 export class QueuePage {
-  // changed: called when another question is asked.
-  constructor(changed) {
-    Object.assign(this, { changed, answer: null, asked: "", skipped: [], turn: 0 });
+  static place = "queue";
+  static title = "Queue";
+  static rail = true;
+  static keys = [
+    ["Enter", "yes: accept"], ["N", "name the group"], ["0", "it is normal"], ["U", "unsure"], ["J", "ask later"], ["O", "open the image in focus"],
+    ["G  S  M  1 – 9", "merge, split, move"],
+  ];
+
+  constructor(shell) {
+    Object.assign(this, { shell, answer: null, asked: "", skipped: [], turn: 0 });
     this.grid = new Grid({ label: "Examples", open: openImage, enterOpens: false, size: fitting });
     this.tiles = el("dl", { class: "tiles" });
     this.meter = el("span", { class: "meter big" }, el("i"));
@@ -31,6 +38,7 @@ export class QueuePage {
 
   get question() { return this.answer?.question ?? null; }
   group() { return this.question?.group ?? null; }
+  listed() { return this.group(); }
   row() { return this.question?.kind === "image" ? this.question.rows[0] : this.grid.focused; }
 
   // Ask the server again: every edit may change what is worth asking.
@@ -42,7 +50,7 @@ export class QueuePage {
     this.answer = answer;
     this.drawProgress();
     this.drawQuestion();
-    this.changed();
+    this.shell.changed();
   }
 
   drawProgress() {
@@ -51,7 +59,7 @@ export class QueuePage {
     const tile = (name, value, words) => el("div", {}, el("dt", {}, name), el("dd", {}, value), el("dd", { class: "words" }, words));
     this.tiles.replaceChildren(
       tile("Done", `${number(done)} of ${number(total)}`, "images that somebody confirmed"),
-      tile("Labels spent", number(spent), done > spent && spent ? `${(done / spent).toFixed(1)} images for each` : "answers given so far"),
+      tile("Answers given", number(spent), done > spent && spent ? `${(done / spent).toFixed(1)} images confirmed by each` : "so far"),
       tile("Purity", `≈ ${percent(pure)}`, "of images seem to be in the right group"));
   }
 
@@ -73,9 +81,9 @@ export class QueuePage {
   }
 
   drawNothing() {
-    const again = this.skipped.length ? button("Ask those that were put off", () => { this.skipped = []; this.draw(); }) : null;
+    const again = this.skipped.length ? button("Ask the postponed questions", () => { this.skipped = []; this.draw(); }) : null;
     this.head.replaceChildren(el("h1", {}, this.skipped.length ? "Nothing else to ask" : "Nothing left to ask"),
-      el("p", { class: "lead" }, this.skipped.length ? `${count(this.skipped.length, "question")} put off.` : "Every group is answered for. Look through the groups, or export them."), again);
+      el("p", { class: "lead" }, this.skipped.length ? `${count(this.skipped.length, "question")} postponed.` : "Every group has an answer. Look through the groups, or export them."), again);
   }
 
   drawGroup({ group: id, rows, why }, fresh) {

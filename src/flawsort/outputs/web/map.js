@@ -1,12 +1,12 @@
 // Drawing the map: every image a mark at its place, any number of them, at any zoom.
 
+// scene: {n, layout, groups(), groupOf(row), ringed()}: the number of images, their places (two numbers
+// up to 65535 each), the groups as {id, title, rows}, the id of an image's group, and the rows with a
+// ring around them.
+
 import { soon } from "./dom.js";
 import { colourOf, shapeOf } from "./marks.js";
-import { model } from "./model.js";
-import { selection } from "./selection.js";
 
-const PAD = 26;
-const FOOT = 62; // pixels that the bar of the selection covers
 const NEAR = 20; // pixels within which a pointer means an image
 const CLOSEST = 60; // times
 
@@ -14,23 +14,27 @@ const cssColour = (name) => getComputedStyle(document.documentElement).getProper
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 
 export class MapView {
-  constructor(canvas) {
+  // pad: pixels around all images. foot: pixels below that something else covers.
+  constructor(canvas, scene, { pad, foot = 0 }) {
     this.later = soon(() => this.draw());
-    Object.assign(this, { canvas, zoom: 1, x: 0, y: 0, at: -1, group: null, lasso: null, stamps: new Map(), side: 1, centre: [0, 0] });
+    // at: the row that is pointed at. group: the id of the one shown alone. matches: rows, or null for all.
+    Object.assign(this, { canvas, scene, pad, foot, zoom: 1, x: 0, y: 0, at: -1, group: null, matches: null, lasso: null, stamps: new Map(), side: 1, centre: [0, 0] });
+    new ResizeObserver(this.later).observe(canvas);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", this.later);
   }
 
   // Where an image is on the canvas, in pixels.
   place(row) {
     const span = this.side * this.zoom;
-    const [u, v] = [model.layout[2 * row] / 65535 - 0.5, model.layout[2 * row + 1] / 65535 - 0.5];
+    const [u, v] = [this.scene.layout[2 * row] / 65535 - 0.5, this.scene.layout[2 * row + 1] / 65535 - 0.5];
     return [this.centre[0] + (u - this.x) * span, this.centre[1] + (v - this.y) * span];
   }
 
   // The size of the canvas, read once: reading it for every image would take most of the time.
   measure() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
-    this.side = Math.max(40, Math.min(width, height - FOOT) - 2 * PAD);
-    this.centre = [width / 2, (height - FOOT) / 2];
+    this.side = Math.max(40, Math.min(width, height - this.foot) - 2 * this.pad);
+    this.centre = [width / 2, (height - this.foot) / 2];
     return [width, height];
   }
 
@@ -54,7 +58,7 @@ export class MapView {
   }
 
   radius() {
-    const { n } = model.run;
+    const { n } = this.scene;
     const base = n < 300 ? 6 : n < 1500 ? 4.5 : n < 6000 ? 3.2 : 2.4;
     return Math.min(11, base * this.zoom ** 0.35);
   }
@@ -82,7 +86,10 @@ export class MapView {
     return made;
   }
 
-  faded(row) { return this.group !== null && model.groupOf(row) !== this.group; }
+  faded(row) {
+    if (this.matches) return !this.matches.has(row);
+    return this.group !== null && this.scene.groupOf(row) !== this.group;
+  }
 
   draw() {
     const { canvas } = this;
@@ -104,14 +111,14 @@ export class MapView {
   // The faded ones first, so that they never cover the others.
   drawMarks(pen, radius, ratio, width, height) {
     const edge = cssColour("--surface");
-    const stamps = new Map(model.groups.map(({ id }) => [id, this.stamp(id, radius, ratio, edge)]));
-    for (const pass of this.group === null ? [false] : [true, false]) {
+    const stamps = new Map(this.scene.groups().map(({ id }) => [id, this.stamp(id, radius, ratio, edge)]));
+    for (const pass of this.group === null && !this.matches ? [false] : [true, false]) {
       pen.globalAlpha = pass ? 0.14 : 0.92;
-      for (let row = 0; row < model.run.n; row++) {
+      for (let row = 0; row < this.scene.n; row++) {
         if (this.faded(row) !== pass) continue;
         const [px, py] = this.place(row);
         if (px < -20 || py < -20 || px > width + 20 || py > height + 20) continue;
-        const { stamp, half } = stamps.get(model.groupOf(row));
+        const { stamp, half } = stamps.get(this.scene.groupOf(row));
         pen.drawImage(stamp, px - half, py - half, 2 * half, 2 * half);
       }
     }
@@ -120,7 +127,7 @@ export class MapView {
   drawRings(pen, radius) {
     pen.strokeStyle = cssColour("--ink");
     pen.lineWidth = 2;
-    for (const row of selection.rows()) {
+    for (const row of this.scene.ringed()) {
       pen.beginPath();
       pen.arc(...this.place(row), radius + 3, 0, 7);
       pen.stroke();
@@ -142,10 +149,10 @@ export class MapView {
     pen.textBaseline = "middle";
     pen.lineWidth = 4;
     pen.lineJoin = "round";
-    const groups = [...model.groups].sort((a, b) => b.n - a.n);
+    const groups = this.scene.groups().sort((a, b) => b.rows.length - a.rows.length);
     for (const group of groups) {
-      if (!group.n || (this.group !== null && this.group !== group.id)) continue;
-      const [x, y] = this.place(this.middle(group.id));
+      if (!group.rows.length || (this.group !== null && this.group !== group.id)) continue;
+      const [x, y] = this.place(this.middle(group.rows));
       const text = group.title.length > 22 ? `${group.title.slice(0, 21)}…` : group.title;
       const half = pen.measureText(text).width / 2 + 4;
       const top = y - this.radius() - 12;
@@ -159,11 +166,11 @@ export class MapView {
   }
 
   // The image nearest to the middle of its group's places: never between two clouds.
-  middle(id) {
-    const rows = model.members.get(id);
-    const mean = (axis) => rows.reduce((sum, row) => sum + model.layout[2 * row + axis], 0) / rows.length;
+  middle(rows) {
+    const { layout } = this.scene;
+    const mean = (axis) => rows.reduce((sum, row) => sum + layout[2 * row + axis], 0) / rows.length;
     const [cx, cy] = [mean(0), mean(1)];
-    const off = (row) => (model.layout[2 * row] - cx) ** 2 + (model.layout[2 * row + 1] - cy) ** 2;
+    const off = (row) => (layout[2 * row] - cx) ** 2 + (layout[2 * row + 1] - cy) ** 2;
     return rows.reduce((best, row) => (off(row) < off(best) ? row : best));
   }
 
@@ -184,7 +191,7 @@ export class MapView {
 
   nearest(x, y) {
     let [best, far] = [-1, NEAR ** 2];
-    for (let row = 0; row < model.run.n; row++) {
+    for (let row = 0; row < this.scene.n; row++) {
       const [px, py] = this.place(row);
       const d = (px - x) ** 2 + (py - y) ** 2;
       if (d < far) [best, far] = [row, d];
@@ -196,7 +203,7 @@ export class MapView {
   beyond(row, dx, dy) {
     const [x, y] = this.place(row);
     let [best, least] = [row, Infinity];
-    for (let other = 0; other < model.run.n; other++) {
+    for (let other = 0; other < this.scene.n; other++) {
       const [px, py] = this.place(other);
       const along = (px - x) * dx + (py - y) * dy;
       const across = Math.abs((px - x) * dy) + Math.abs((py - y) * dx);
@@ -210,7 +217,7 @@ export class MapView {
   // Rows whose places are inside the polygon that was drawn.
   inside(polygon) {
     const rows = [];
-    for (let row = 0; row < model.run.n; row++) {
+    for (let row = 0; row < this.scene.n; row++) {
       const [x, y] = this.place(row);
       let within = false;
       for (let i = 0, j = polygon.length - 1; i < polygon.length; j = i++) {

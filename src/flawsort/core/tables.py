@@ -1,0 +1,183 @@
+"""Tables: each column declared once; CSV and parquet are written, and parquet read, here alone."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from flawsort.core.errors import InputError
+
+# The columns by name, all of one length, in the order in which they are written.
+Table: TypeAlias = dict[str, list[Any]]
+Of = TypeVar("Of")
+
+FRAME_ROWS = 10
+FRAME_WIDTH = 32
+
+
+@dataclass(frozen=True)
+class Type:
+    """What a column holds. arrow: the type in a parquet file. show: a value as text, in a CSV file
+    and for people."""
+
+    arrow: str
+    show: Callable[[Any], str]
+
+
+TEXT = Type("string", str)
+INTEGER = Type("int64", str)
+NUMBER = Type("float64", "{:.6g}".format)
+FLAG = Type("bool", lambda value: "true" if value else "false")
+_TYPES = {bool: FLAG, int: INTEGER, float: NUMBER}
+
+
+@dataclass(frozen=True)
+class Column(Generic[Of]):
+    """A column of a table. doc: what it means. values: one a row, from what the table is made of.
+    optional: added to a format that was in use already, so that older tables lack it."""
+
+    name: str
+    type: Type
+    doc: str
+    values: Callable[[Of], Iterable[Any]]
+    optional: bool = False
+
+
+class Columns(Generic[Of]):
+    """The columns of a kind of table. A table may lack some of them, or have others too."""
+
+    def __init__(self, *columns: Column[Of]) -> None:
+        self._columns = {column.name: column for column in columns}
+
+    def __iter__(self) -> Iterable[Column[Of]]:
+        return iter(self._columns.values())
+
+    def build(self, source: Of) -> Table:
+        """The table of a source."""
+        return {name: list(column.values(source)) for name, column in self._columns.items()}
+
+    def missing(self, table: Table) -> list[str]:
+        """The names of the columns that a table lacks and must have."""
+        needed = [column for column in self._columns.values() if not column.optional]
+        return [column.name for column in needed if column.name not in table]
+
+    def csv(self, table: Table) -> str:
+        """A table as CSV text, with numbers to six significant digits."""
+        columns = [map(self._type(name, values).show, values) for name, values in table.items()]
+        lines = [_csv_line(list(table)), *map(_csv_line, zip(*columns, strict=True))]
+        return "\n".join([*lines, ""])
+
+    def parquet(self, table: Table) -> bytes:
+        """A table as a parquet file."""
+        import arro3.core as arrow
+        from arro3.io import write_parquet
+
+        types = {
+            kind.arrow: getattr(arrow.DataType, kind.arrow)()
+            for kind in (TEXT, INTEGER, NUMBER, FLAG)
+        }
+        columns: dict[str, Any] = {
+            name: arrow.Array(values, type=types[self._type(name, values).arrow])
+            for name, values in table.items()
+        }
+        content = io.BytesIO()
+        write_parquet(arrow.Table.from_pydict(columns), content)
+        return content.getvalue()
+
+    def _type(self, name: str, values: Sequence[Any]) -> Type:
+        """As declared; of a column that is not, as its first value is."""
+        if name in self._columns:
+            return self._columns[name].type
+        return _TYPES.get(type(values[0]), TEXT) if values else TEXT
+
+
+def read_parquet(content: bytes) -> Table:
+    """The columns of a parquet file."""
+    from arro3.io import read_parquet as read
+
+    table = read(io.BytesIO(content)).read_all()
+    columns: dict[str, Any] = {name: table.column(name) for name in table.column_names}
+    return {name: column.to_pylist() for name, column in columns.items()}
+
+
+def as_rows(table: Table) -> list[dict[str, Any]]:
+    """The rows of a table, each as values by column."""
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+
+
+class Frame:
+    """A table to look at where pandas is not installed. `frame["score"]` is a column, `rows` are
+    its rows as dictionaries, and `len` counts them."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._table)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return as_rows(self._table)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._table.values()), []))
+
+    def __getitem__(self, column: str) -> list[Any]:
+        if column not in self._table:
+            raise InputError(f"column must be one of {', '.join(self._table)}. Got {column!r}.")
+        return self._table[column]
+
+    def __repr__(self) -> str:
+        lines = self._lines()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
+        return "\n".join([*padded, self._note()])
+
+    def _repr_html_(self) -> str:
+        head, *lines = self._lines()
+        heads = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>"
+            for line in lines
+        )
+        return f"<table><tr>{heads}</tr>{body}</table><p>{html.escape(self._note())}</p>"
+
+    def _lines(self) -> list[list[str]]:
+        """The names of the columns and the first rows, as short text without line breaks."""
+        first = zip(*(values[:FRAME_ROWS] for values in self._table.values()), strict=True)
+        shown = [[_TYPES.get(type(value), TEXT).show(value) for value in row] for row in first]
+        return [list(self._table), *([_short(cell) for cell in row] for row in shown)]
+
+    def _note(self) -> str:
+        size = f"{len(self):,} rows x {len(self._table)} columns"
+        return f"[{size}; for a DataFrame install pandas: pip install pandas]"
+
+
+def make_frame(table: Table) -> Any:
+    """A pandas DataFrame of a table, or a Frame where pandas is not installed."""
+    try:
+        import pandas
+    except ImportError:
+        return Frame(table)
+    return pandas.DataFrame(table)
+
+
+def _short(text: str) -> str:
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return plain if len(plain) <= FRAME_WIDTH else f"{plain[: FRAME_WIDTH - 3]}..."
+
+
+def _csv_line(cells: Sequence[str]) -> str:
+    # The writer quotes only those line breaks that it ends lines with itself, and file names may
+    # hold both.
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow(cells)
+    return line.getvalue().removesuffix("\r\n")

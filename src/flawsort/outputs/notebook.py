@@ -1,0 +1,169 @@
+"""A run in a notebook or a Python session: as a table, by its groups, and as its report."""
+
+from __future__ import annotations
+
+import base64
+import html as escaping
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.records import Ints
+from flawsort.core.tables import make_frame
+from flawsort.core.text import pluralise, printable
+from flawsort.labels.groups import Group, Labelling, Role, first_labelling
+from flawsort.labels.store import read_labelling
+from flawsort.outputs.report import render_report
+from flawsort.runs.folder import REPORT, read_text
+from flawsort.runs.run import Run, three_lines
+
+TYPICAL = 6
+SHOWN_GROUPS = 24
+THUMBNAIL_HEIGHT = 72
+REPORT_HEIGHT = 800
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """A group as people left it.
+
+    number: its id, which stays with it. name: "" until a person gives it one. title: what it is
+    called: the name, or a number. role: flaw, normal or unsure. size: how many images it has.
+    confirmed: how many of them a person has confirmed. typical: the names of those nearest to its
+    middle, the nearest first.
+    """
+
+    number: int
+    name: str
+    title: str
+    role: Role
+    size: int
+    confirmed: int
+    typical: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        like = ", ".join(map(printable, self.typical[:3]))
+        return f"<{self.title}: {pluralise(self.size, 'image')}, {self.role}, such as {like}>"
+
+
+def labelling_of(run: Run) -> Labelling:
+    """The groups as people left them; as the clustering left them where nobody has edited them."""
+    return first_labelling(run) if run.folder is None else read_labelling(run.folder, run)
+
+
+def frame(run: Run) -> Any:
+    """A row an image, as a pandas DataFrame, or as a Frame where pandas is not installed: its group
+    as people left it with title and role, whether a person has confirmed it, and all columns of
+    images.csv."""
+    labelling = labelling_of(run)
+    of_rows = [labelling.groups[group] for group in labelling.labels.tolist()]
+    named = {
+        "name": run.names,
+        "group": [group.id for group in of_rows],
+        "title": [group.title for group in of_rows],
+        "role": [group.role for group in of_rows],
+        "confirmed": labelling.confirmed.tolist(),
+    }
+    return make_frame({**named, **run.table})
+
+
+def groups(run: Run, typical: int = TYPICAL) -> list[GroupSummary]:
+    """The groups that have images, as people left them. typical: this many names at most."""
+    labelling = labelling_of(run)
+    found = []
+    for group, rows in _members(labelling):
+        ranked = _typical_first(run, rows)[:typical]
+        found.append(
+            GroupSummary(
+                group.id,
+                group.name,
+                group.title,
+                group.role,
+                len(rows),
+                int(labelling.confirmed[rows].sum()),
+                tuple(run.names[row] for row in ranked),
+            )
+        )
+    return found
+
+
+def text(run: Run) -> str:
+    """A run in three lines: what it holds, its groups as people left them, and where it is."""
+    sizes = [(printable(group.title), len(rows)) for group, rows in _members(labelling_of(run))]
+    return three_lines(run, sizes)
+
+
+def html(run: Run, typical: int = TYPICAL) -> str:
+    """The groups of a run with thumbnails of their most typical images, for a notebook. typical:
+    this many thumbnails at most of each group."""
+    members = _members(labelling_of(run))
+    parts = [f"<p>{_escaped(text(run).splitlines()[0])}</p>"]
+    for group, rows in members[:SHOWN_GROUPS]:
+        ranked = [row for row in _typical_first(run, rows) if run.thumbnails[row]][:typical]
+        pictures = "".join(_thumbnail(run, row) for row in ranked)
+        head = f"{_escaped(group.title)}</b>: {pluralise(len(rows), 'image')}, {group.role}"
+        parts.append(
+            f'<div style="border-left:4px solid {group.colour};padding-left:8px;margin:6px 0">'
+            f"<b>{head}<br>{pictures}</div>"
+        )
+    if len(members) > SHOWN_GROUPS:
+        parts.append(f"<p>and {pluralise(len(members) - SHOWN_GROUPS, 'more group')}</p>")
+    return "".join(parts)
+
+
+def show(run: Run, open_page: Callable[[str], object] = webbrowser.open) -> Path | None:
+    """Show the report: inside the notebook where this runs in one, and otherwise in a browser.
+    Returns the file that was opened, None in a notebook. open_page: is given the file's URL."""
+    kept = None if run.folder is None else read_text(run.folder, REPORT)
+    if _in_notebook():
+        from IPython.display import HTML, display
+
+        page = escaping.escape(render_report(run) if kept is None else kept)
+        style = f"width:100%;height:{REPORT_HEIGHT}px;border:1px solid #ccc"
+        display(HTML(f'<iframe style="{style}" srcdoc="{page}"></iframe>'))
+        return None
+    if run.folder is not None and kept is not None:
+        place = run.folder.absolute() / REPORT
+    else:  # a browser opens files only
+        place = Path(tempfile.mkdtemp(prefix="flawsort-")) / REPORT
+        place.write_text(render_report(run), "utf-8")
+    open_page(place.as_uri())
+    return place
+
+
+def _members(labelling: Labelling) -> list[tuple[Group, NDArray[np.int64]]]:
+    """The groups that have images, with the rows of those."""
+    found = [(group, labelling.members(group.id)) for group in labelling.groups.values()]
+    return [(group, rows) for group, rows in found if len(rows)]
+
+
+def _typical_first(run: Run, rows: Ints) -> NDArray[np.int64]:
+    """Rows of a group by their distance to its middle."""
+    values = np.asarray(run.embeddings[rows], np.float64)
+    far = ((values - values.mean(axis=0)) ** 2).sum(axis=1)
+    return np.asarray(rows, np.int64)[np.argsort(far, kind="stable")]
+
+
+def _thumbnail(run: Run, row: int) -> str:
+    data = base64.b64encode(run.thumbnails[row]).decode()
+    return (
+        f'<img src="data:image/jpeg;base64,{data}" title="{_escaped(run.names[row])}" '
+        f'style="height:{THUMBNAIL_HEIGHT}px;margin:2px;display:inline-block">'
+    )
+
+
+def _escaped(words: str) -> str:
+    return escaping.escape(printable(words))
+
+
+def _in_notebook() -> bool:
+    """Whether this runs in a notebook, where pages can be shown."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return hasattr(shell, "kernel")

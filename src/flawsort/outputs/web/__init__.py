@@ -1,0 +1,79 @@
+"""The scripts that the report and the review share, as ES modules: dom, marks, tree and map.
+
+The review serves them as they are, beside its own. The report is one file: `bundle` makes one
+script of its modules and those that they import.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+
+from flawsort.labels.groups import COLOURS, NO_GROUP, SHAPES
+
+MAX_K = 60
+"""The most groups that a slider goes up to, unless a run has more: beyond it, it is no help."""
+
+SCRIPTS = ("dom.js", "map.js", "marks.js", "palette.js", "tree.js")
+
+_IMPORT = re.compile(r'^import \{ ((?:[\w$]+, )*[\w$]+) \} from "\./(\w+\.js)";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) ([\w$]+))", re.MULTILINE)
+
+
+def k_span(n: int, saved: int) -> dict[str, int]:
+    """The number of groups of a run of n images: as saved, and between what a slider goes."""
+    return {"saved": saved, "min": min(2, saved, n), "max": max(min(n, MAX_K), saved)}
+
+
+def shared_scripts() -> dict[str, str]:
+    """The modules by name."""
+    return {name: shared_script(name) for name in SCRIPTS}
+
+
+def shared_script(name: str) -> str:
+    """A module of SCRIPTS. The colours and shapes of groups are those that Python has."""
+    if name != "palette.js":
+        return files("flawsort.outputs.web").joinpath(name).read_text("utf-8")
+    values = {"COLOURS": COLOURS, "SHAPES": SHAPES, "NO_GROUP": NO_GROUP}
+    return "".join(f"export const {name} = {json.dumps(one)};\n" for name, one in values.items())
+
+
+def bundle(entry: str, modules: Mapping[str, str]) -> str:
+    """A module and all that it imports as one plain script, in which each has a scope of its own.
+
+    modules: the texts by name. Imports and exports are those that these scripts use: lines such as
+    `import { a, b } from "./c.js";`, and `export` before a function, a class or a const. Raises
+    ValueError for others, for a module that is not there, and for two that import each other.
+    """
+    order: list[str] = []
+    _visit(entry, modules, order, ())
+    parts = [_scoped(name, modules[name]) for name in order]
+    return "\n".join(['"use strict";', "(() => {", *parts, "})();", ""])
+
+
+def _visit(name: str, modules: Mapping[str, str], order: list[str], path: tuple[str, ...]) -> None:
+    """Add a module to the order, after those that it imports."""
+    if name in path or name not in modules:
+        reason = "imports it in turn" if name in path else "is not there"
+        raise ValueError(f"{' imports '.join((*path, name))}, which {reason}.")
+    for _, imported in _IMPORT.findall(modules[name]):
+        if imported not in order:
+            _visit(imported, modules, order, (*path, name))
+    order.append(name)
+
+
+def _scoped(name: str, text: str) -> str:
+    exported = ", ".join(_EXPORT.findall(text))
+    body = _EXPORT.sub(
+        "", _IMPORT.sub(lambda found: f"const {{ {found[1]} }} = {_variable(found[2])};", text)
+    )
+    left = re.search(r"^(?:import|export)\b.*", body, re.MULTILINE)
+    if left:
+        raise ValueError(f"{name} has a line that cannot be bundled: {left[0]}")
+    return f"const {_variable(name)} = (() => {{\n{body}return {{ {exported} }};\n}})();"
+
+
+def _variable(name: str) -> str:
+    return f"module_{name.removesuffix('.js')}"

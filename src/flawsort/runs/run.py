@@ -1,0 +1,323 @@
+"""A run: everything that one clustering found. Its parts are declared here, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from dataclasses import fields as fields_of
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeAlias, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.clusters.kinds import Kinds, Regions
+from flawsort.core.errors import RunError
+from flawsort.core.records import Bools, Floats, ImageSet, Ints, RemoteFile, SetAside
+from flawsort.core.remote import is_url
+from flawsort.core.tables import Table
+from flawsort.core.text import pluralise, printable
+from flawsort.embeddings.heat import HeatScale, image_heat
+from flawsort.embeddings.regions import Outlines, mask_cells
+from flawsort.images.view import UnreadableImage, View
+from flawsort.runs.stored import (
+    ArrayPart,
+    ArraysPart,
+    Content,
+    FilePart,
+    Part,
+    PicturesPart,
+    TablePart,
+    TreePart,
+)
+from flawsort.runs.tables import IMAGES, LOOKS_NORMAL, REGIONS, SEVERAL
+
+Manifest: TypeAlias = dict[str, Any]
+
+# What the backbone would be given, where a run was made from patches and had none.
+INPUT_SIZE_OF_PATCHES = (256, 256)
+LISTED_GROUPS = 8
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """Everything that one clustering found.
+
+    manifest: settings, versions, evidence for k, timings, warnings (described with the run format).
+    table: the columns of images.parquet, one value an image.
+    regions: the columns of regions.parquet, one value a region, in the order of the images.
+    region_embeddings: in the same space as embeddings.
+    scores: how unusual each patch is.
+    valid: which patches count; None: all.
+    weights: rows sum to 1.
+    linkage: in SciPy's convention; any k can be cut from it.
+    layout: the two-dimensional map, in 0..1.
+    reference: the patches that new images are compared with by `assign`: (n, dim) from normals,
+        (n_peers, n_patches, dim) from peers; None where no comparison is made.
+    thumbnails: one JPEG an image; of a large run those of the images that its report shows,
+        and empty bytes for the others.
+    lists: centres and offsets of the inverted lists that `reference` is sorted by, or None.
+    whitening: (dim, dim), what residuals are multiplied by, or None where there are none.
+    mask: the file that was the region of interest, or None.
+    folder: where it is saved, or None.
+
+    To add a part, declare it here: it is then saved, opened, checked and previewed with the others.
+    """
+
+    manifest: Manifest
+    table: Annotated[
+        Table,
+        TablePart(files=("images.parquet", "images.csv"), columns=IMAGES, shape=("images",)),
+    ]
+    regions: Annotated[
+        Table,
+        TablePart(files=("regions.parquet", "regions.csv"), columns=REGIONS, shape=("regions",)),
+    ]
+    region_embeddings: Annotated[
+        Floats, ArrayPart(files=("region-embeddings.npy",), shape=("regions", "dims"))
+    ]
+    scores: Annotated[Floats, ArrayPart(files=("scores.npy",), shape=("images", "patches"))]
+    valid: Annotated[
+        Bools | None,
+        ArrayPart(files=("valid.npy",), shape=("images", "patches"), optional=True),
+    ]
+    weights: Annotated[Floats, ArrayPart(files=("weights.npy",), shape=("images", "patches"))]
+    embeddings: Annotated[Floats, ArrayPart(files=("embeddings.npy",), shape=("images", "dims"))]
+    linkage: Annotated[Floats, TreePart(files=("linkage.npy",), shape=("merges", 4))]
+    layout: Annotated[Floats, ArrayPart(files=("layout.npy",), shape=("images", 2))]
+    reference: Annotated[Floats | None, ArrayPart(files=("reference.npy",), optional=True)]
+    thumbnails: Annotated[
+        tuple[bytes, ...],
+        PicturesPart(files=("thumbnails.bin", "thumbnails.npy"), shape=("images",)),
+    ]
+    lists: Annotated[
+        tuple[Floats, Ints] | None,
+        ArraysPart(files=("list-centres.npy", "list-offsets.npy"), optional=True),
+    ] = None
+    whitening: Annotated[Floats | None, ArrayPart(files=("whitening.npy",), optional=True)] = None
+    mask: Annotated[bytes | None, FilePart(files=("mask",), optional=True)] = None
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            self._check()
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise RunError(f"{self._name} is damaged: it lacks or garbles {error}.") from error
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        sizes = np.bincount(self.labels, minlength=self.n_clusters).tolist()
+        return three_lines(self, [(str(group), size) for group, size in enumerate(sizes)])
+
+    @classmethod
+    def of(cls, run: Run, folder: Path | None = None) -> Self:
+        """The same run as one of this class, saved in a folder."""
+        parts = {field.name: getattr(run, field.name) for field in fields_of(Run)}
+        return cls(**{**parts, "folder": folder or run.folder})
+
+    def files(self) -> dict[str, Content]:
+        """What it is saved as, by the name of the file: all but the manifest."""
+        stored = {name: getattr(self, name) for name in PARTS}
+        return {
+            file: content
+            for name, part in PARTS.items()
+            if stored[name] is not None
+            for file, content in zip(part.files, part.encode(stored[name]), strict=True)
+        }
+
+    def take(self, rows: Sequence[int] | Ints) -> Self:
+        """The run with the images at rows alone, in that order, with their regions and their
+        tree. The manifest stays that of the whole run."""
+        index = np.asarray(rows, np.int64)
+        place = np.full(len(self), -1)
+        place[index] = np.arange(len(index))
+        of_regions = place[self.region_rows]
+        regions = np.flatnonzero(of_regions >= 0)
+        regions = regions[np.argsort(of_regions[regions], kind="stable")]
+        chosen = {"images": index, "merges": index, "regions": regions}
+        taken = {
+            name: part.take(getattr(self, name), chosen[str(part.counts)])
+            for name, part in PARTS.items()
+            if part.counts is not None and getattr(self, name) is not None
+        }
+        return replace(self, **taken)
+
+    # ---- what the manifest says ----
+
+    @property
+    def mode(self) -> str:
+        """With normals, unsupervised, or uniform."""
+        return str(self.manifest["mode"])
+
+    @property
+    def n_clusters(self) -> int:
+        return int(self.manifest["clusters"]["n_clusters"])
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        rows, columns = self.manifest["grid"]
+        return int(rows), int(columns)
+
+    @property
+    def heat(self) -> HeatScale:
+        """The scale of the heat maps."""
+        return HeatScale(float(self.manifest["heat"]["low"]), float(self.manifest["heat"]["high"]))
+
+    @property
+    def input_size(self) -> tuple[int, int]:
+        """Height and width of what the backbone is given."""
+        backbone = self.manifest["backbone"]
+        height, width = backbone["input_size"] if backbone else INPUT_SIZE_OF_PATCHES
+        return int(height), int(width)
+
+    @cached_property
+    def view(self) -> View:
+        """What of the images was looked at."""
+        return View.from_description(self.manifest["view"], mask=self.mask)
+
+    # ---- images ----
+
+    @property
+    def names(self) -> list[str]:
+        return self.table["name"]
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """The row of each image by its name."""
+        return {name: row for row, name in enumerate(self.names)}
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """(n_images,), read-only: the cluster of each image."""
+        labels = np.array(self.table["cluster"], np.int64)
+        labels.flags.writeable = False
+        return labels
+
+    @property
+    def kinds(self) -> Kinds:
+        """Of each image its cluster, then the others that regions of it are like."""
+        return tuple(tuple(map(int, some.split(SEVERAL))) for some in self.table["kinds"])
+
+    @property
+    def looks_normal(self) -> Bools:
+        """(n_images,): whether an image is flagged as one without a flaw."""
+        return np.array([LOOKS_NORMAL in some.split(SEVERAL) for some in self.table["flags"]], bool)
+
+    @cached_property
+    def image_heat(self) -> Floats:
+        """(n_images,), 0..1: how hot the hottest patches of each image are."""
+        return image_heat(self.scores, self.heat, self.valid)
+
+    def patch_heat(self, rows: int | slice = slice(None)) -> NDArray[np.float64]:
+        """0..1: the heat of each patch, (n_patches,) of one row or (n_rows, n_patches) of several;
+        patches that do not count are cold."""
+        heat = self.heat.normalise(self.scores[rows])
+        return heat if self.valid is None else np.where(self.valid[rows], heat, 0.0)
+
+    def rows_of(self, cluster: int) -> NDArray[np.int64]:
+        """The rows of a cluster's images, the most typical first."""
+        rows = np.flatnonzero(self.labels == cluster)
+        typical = np.array([self.table["typicality"][row] for row in rows])
+        return rows[np.argsort(-typical, kind="stable")]
+
+    @cached_property
+    def images(self) -> ImageSet:
+        """The images, where they were when the run was made."""
+        aside = [entry for entry in self.manifest["set_aside"] if entry["kind"] == "image"]
+        return ImageSet(
+            tuple(self.names),
+            tuple(_source(path) for path in self.table["path"]),
+            tuple(self.table["sha256"]),
+            tuple(SetAside(entry["name"], entry["reason"]) for entry in aside),
+        )
+
+    def source(self, row: int) -> Path | RemoteFile:
+        """Where the file of an image was. Raises UnreadableImage where there never was one."""
+        path = self.table["path"][row]
+        if not path:
+            raise UnreadableImage("was given as an array: there is no file of it")
+        return _source(path)
+
+    # ---- regions ----
+
+    @cached_property
+    def region_rows(self) -> NDArray[np.int64]:
+        """(n_regions,): the row of each region's image."""
+        return np.array([self.row_of[name] for name in self.regions["name"]], np.int64)
+
+    @cached_property
+    def outlines(self) -> Outlines:
+        """Where the regions are."""
+        cells, ends = mask_cells(self.regions["mask"])
+        peaks = np.array(self.regions["score"], np.float32)
+        return Outlines(self.region_rows, peaks, cells, ends)
+
+    @property
+    def found_regions(self) -> Regions:
+        """The regions, and the cluster that each is like."""
+        return Regions(
+            self.outlines,
+            np.asarray(self.region_embeddings, np.float32),
+            np.array(self.regions["cluster"], np.int64),
+            np.array(self.regions["nearest"], np.int64),
+            np.array(self.regions["confidence"], np.float64),
+        )
+
+    # ---- whether its parts belong together ----
+
+    @property
+    def _name(self) -> str:
+        return "The run" if self.folder is None else f"The run '{printable(self.folder)}'"
+
+    def _check(self) -> None:
+        """RunError where its parts do not belong together, which hashes do not show."""
+        n, grid, patches = len(self.names), self.grid, self.scores.shape[1]
+        sizes: dict[str | int, int] = {
+            "images": n,
+            "merges": n - 1,
+            "regions": len(self.regions["name"]),
+            "patches": patches,
+            "dims": self.embeddings.shape[1],
+        }
+        wrong = [
+            fault
+            for name, part in PARTS.items()
+            if not (part.optional and getattr(self, name) is None)
+            for fault in part.faults(name, getattr(self, name), sizes)
+        ]
+        if not n or wrong:
+            wrong = wrong or ["needs at least 1"]
+            raise RunError(f"{self._name} has {pluralise(n, 'image')}, but {'; '.join(wrong)}.")
+        if grid[0] * grid[1] != patches:
+            raise RunError(
+                f"{self._name} does not fit together: its grid is {grid[0]} x {grid[1]}, but "
+                f"scores have {patches} patches."
+            )
+        if not self.row_of.keys() >= set(self.regions["name"]):
+            raise RunError(f"{self._name} has regions of images that it does not have.")
+        _ = self.mode, self.n_clusters, self.heat, self.input_size, self.manifest["view"]
+
+
+PARTS: dict[str, Part] = {
+    name: declared.__metadata__[0]
+    for name, declared in get_type_hints(Run, include_extras=True).items()
+    if hasattr(declared, "__metadata__")
+}
+"""How each field of a run is stored, by its name. All but the manifest and the folder are."""
+
+
+def three_lines(run: Run, sizes: Sequence[tuple[str, int]]) -> str:
+    """A run in three lines. sizes: the title of each group, and how many images it has."""
+    more = f", and {len(sizes) - LISTED_GROUPS} more" if len(sizes) > LISTED_GROUPS else ""
+    listed = ", ".join(f"{title} ({n:,})" for title, n in sizes[:LISTED_GROUPS])
+    found = f"{pluralise(len(run), 'image')} in {pluralise(len(sizes), 'group')}"
+    where = "not saved" if run.folder is None else f"in {printable(run.folder)}"
+    return f"Run: {found}, {run.mode}\n  groups: {listed}{more}\n  {where}"
+
+
+def _source(path: str) -> Path | RemoteFile:
+    return RemoteFile(path) if is_url(path) else Path(path)

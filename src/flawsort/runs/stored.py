@@ -1,0 +1,167 @@
+"""How the parts of a run are stored. One declaration a part says its files, its shape and whether
+it may be absent; writing, reading, checking and taking rows follow from it."""
+
+from __future__ import annotations
+
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.clusters.ward import linkage_of
+from flawsort.core.records import Ints
+from flawsort.core.tables import Columns, read_parquet
+
+# What a file is written from: an array as .npy, or bytes as they are.
+Content: TypeAlias = NDArray[Any] | bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part(ABC):
+    """A part of a run.
+
+    files: the names of its files. shape: its sides, each a number or what it has one entry for:
+    "images", "merges", "regions", "patches" or "dims"; () where that is not fixed. optional: the
+    part is None where a run has none of its files.
+    """
+
+    files: tuple[str, ...]
+    shape: tuple[str | int, ...] = ()
+    optional: bool = False
+
+    @property
+    def counts(self) -> str | int | None:
+        """What it has one entry for; None where that is not fixed."""
+        return self.shape[0] if self.shape else None
+
+    @property
+    def read_from(self) -> tuple[str, ...]:
+        """The files that it is read from; others are for people."""
+        return self.files
+
+    @abstractmethod
+    def encode(self, value: Any) -> tuple[Content, ...]:
+        """The contents of its files."""
+
+    @abstractmethod
+    def decode(self, contents: list[bytes]) -> Any:
+        """The part again, from the contents of the files that it is read from."""
+
+    def contents(self, value: Any) -> dict[str, bytes]:
+        """The bytes of its files, by name."""
+        return {
+            file: content if isinstance(content, bytes) else _saved(content)
+            for file, content in zip(self.files, self.encode(value), strict=True)
+        }
+
+    def faults(self, name: str, value: Any, sizes: Mapping[str | int, int]) -> list[str]:
+        """What does not fit the shape, in words. sizes: how many images and the like there are."""
+        if not self.shape or len(value) == sizes[self.shape[0]]:
+            return []
+        return [f"{name} has {len(value)}"]
+
+    def take(self, value: Any, rows: Ints) -> Any:
+        """The entries at rows, in that order."""
+        return value[rows]
+
+
+class ArrayPart(Part):
+    """An array in a .npy file."""
+
+    def encode(self, value: Any) -> tuple[Content, ...]:
+        return (value,)
+
+    def decode(self, contents: list[bytes]) -> Any:
+        return _load(contents[0])
+
+    def faults(self, name: str, value: Any, sizes: Mapping[str | int, int]) -> list[str]:
+        wanted = tuple(side if isinstance(side, int) else sizes[side] for side in self.shape)
+        if not self.shape or value.shape == wanted:
+            return []
+        if value.ndim == len(wanted) and value.shape[1:] == wanted[1:]:
+            return [f"{name} has {len(value)}"]
+        return [f"{name} has the shape {value.shape} instead of {wanted}"]
+
+
+class TreePart(ArrayPart):
+    """The merges of a tree whose leaves are the images."""
+
+    def take(self, value: Any, rows: Ints) -> Any:
+        return linkage_of(value, rows)
+
+
+class ArraysPart(Part):
+    """Several arrays, each in a .npy file."""
+
+    def encode(self, value: Any) -> tuple[Content, ...]:
+        return tuple(value)
+
+    def decode(self, contents: list[bytes]) -> Any:
+        return tuple(map(_load, contents))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablePart(Part):
+    """A table as a parquet file, and then as a CSV file for people."""
+
+    columns: Columns[Any]
+
+    @property
+    def read_from(self) -> tuple[str, ...]:
+        return self.files[:1]
+
+    def encode(self, value: Any) -> tuple[Content, ...]:
+        return self.columns.parquet(value), self.columns.csv(value).encode()
+
+    def decode(self, contents: list[bytes]) -> Any:
+        return read_parquet(contents[0])
+
+    def faults(self, name: str, value: Any, sizes: Mapping[str | int, int]) -> list[str]:
+        n, file = sizes[self.shape[0]], self.files[0]
+        wrong = {column: len(values) for column, values in value.items() if len(values) != n}
+        missing = self.columns.missing(value)
+        lacking = [f"{file} lacks the columns {', '.join(missing)}"] if missing else []
+        return lacking + [f"column {column} of {file} has {n}" for column, n in wrong.items()]
+
+    def take(self, value: Any, rows: Ints) -> Any:
+        return {column: [values[row] for row in rows] for column, values in value.items()}
+
+
+class PicturesPart(Part):
+    """Small files, such as thumbnails, one after the other in one file, and where each ends in a
+    .npy file."""
+
+    def encode(self, value: Any) -> tuple[Content, ...]:
+        return b"".join(value), np.cumsum([len(one) for one in value], dtype=np.int64)
+
+    def decode(self, contents: list[bytes]) -> Any:
+        content, ends = contents[0], _load(contents[1]).tolist()
+        return tuple(content[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True))
+
+    def take(self, value: Any, rows: Ints) -> Any:
+        return tuple(value[row] for row in rows)
+
+
+class FilePart(Part):
+    """A file as it was given."""
+
+    def encode(self, value: Any) -> tuple[Content, ...]:
+        return (value,)
+
+    def decode(self, contents: list[bytes]) -> Any:
+        return contents[0]
+
+
+def _saved(values: NDArray[Any]) -> bytes:
+    content = io.BytesIO()
+    np.save(content, values, allow_pickle=False)
+    return content.getvalue()
+
+
+def _load(content: bytes) -> NDArray[Any]:
+    loaded: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+    return loaded

@@ -1,0 +1,147 @@
+"""One full disk: the file system fails, or the process is killed, at any step of a writer.
+
+A step is whatever Python does to files below a folder: it makes or opens a file to write to it,
+renames, removes, copies. Python announces each of them to its audit hooks before it is done.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flawsort.core import storage
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_PATHS = {
+    "open": (0,),
+    "os.rename": (0, 1),
+    "os.remove": (0,),
+    "os.mkdir": (0,),
+    "os.rmdir": (0,),
+    "os.link": (1,),
+    "os.symlink": (1,),
+    "os.chmod": (0,),
+}
+
+
+class Killed(BaseException):
+    """Nothing catches it, and from here on nothing is done to any file."""
+
+
+@dataclass
+class Fault:
+    """What to do at a step. at: the number of the step, from 0; None to count only. lasting: at
+    every later step too. only: steps of one kind. steps: those that there were. met: the kind of
+    the step that failed."""
+
+    folder: Path
+    action: Callable[[], None] | None = None
+    at: int | None = None
+    lasting: bool = False
+    only: str = ""
+    steps: list[str] = field(default_factory=list)
+    met: str = ""
+
+    def meet(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self._touches(event, arguments):
+            return
+        number = len(self.steps)
+        self.steps.append(f"{event} {arguments[0]}")
+        if self.at is None or self.action is None:
+            return
+        if number == self.at or (self.lasting and number > self.at):
+            self.met = self.met or event
+            self.action()
+
+    def _touches(self, event: str, arguments: tuple[Any, ...]) -> bool:
+        if event not in _PATHS or (self.only and event != self.only):
+            return False
+        if event == "open" and not _writes(*arguments[1:3]):
+            return False
+        descriptor = arguments[-1] if event in ("os.remove", "os.rmdir") else -1
+        paths = [_path(arguments[place], descriptor) for place in _PATHS[event]]
+        return any(path.is_relative_to(self.folder) for path in paths)
+
+
+_faults: list[Fault] = []
+_installed: list[bool] = []
+
+
+@contextmanager
+def watched(fault: Fault) -> Iterator[Fault]:
+    """Let a fault happen within this block. Counts the steps of `fault.folder`."""
+    if not _installed:  # a hook stays as long as the process does
+        sys.addaudithook(lambda event, arguments: _hook(event, arguments))
+        _installed.append(True)
+    _faults.append(fault)
+    try:
+        yield fault
+    finally:
+        _faults.remove(fault)
+
+
+def error(name: str) -> Callable[[], None]:
+    """An action: the system refuses."""
+    import errno
+
+    code = getattr(errno, name)
+
+    def refuse() -> None:
+        raise OSError(code, os.strerror(code))
+
+    return refuse
+
+
+def killed() -> None:
+    """An action: to a file this looks as if the process were killed; use it with lasting=True."""
+    raise Killed
+
+
+def kill() -> None:
+    """An action: the process is killed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def full_after(n_bytes: int) -> Iterator[None]:
+    """No file gets longer than this: writing more is refused in the middle of it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def as_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process remembers of the folders that it has cleared is forgotten."""
+    monkeypatch.setattr(storage, "_cleared", set())
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    for fault in list(_faults):
+        fault.meet(event, arguments)
+
+
+def _writes(mode: str | None, flags: int) -> bool:
+    return bool(flags & _WRITING) if mode is None else any(letter in mode for letter in "wax+")
+
+
+def _path(value: Any, descriptor: int) -> Path:
+    if isinstance(value, int):  # an open file: it was announced when it was opened
+        return Path()
+    path = Path(os.fsdecode(value))
+    if descriptor >= 0 and not path.is_absolute():
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}")) / path
+    return path.absolute()
