@@ -37,7 +37,7 @@ from flawsort.runs.run import Run
 from flawsort.scores.engines import choose_engine
 
 T = TypeVar("T")
-NO_BAGS_ON_RAY = "runner 'ray' takes images from files or URLs, not as Bags."
+NO_BAGS_ON_RAY = "'ray' takes images from files or URLs, not as Bags."
 
 
 class NotYetFittedError(OptionError, NotFittedError):  # type: ignore[misc]
@@ -194,7 +194,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 runner = self._runner(files, many=True)
         elif isinstance(images, Bags) and not isinstance(normals, ImageSet):
             if self.runner == "ray":
-                raise OptionError(NO_BAGS_ON_RAY)
+                raise OptionError(NO_BAGS_ON_RAY, parameter="runner")
             source, known = held_sources(images, normals)
         else:
             raise InputError("Give images and normals both as files or arrays, or both as Bags.")
@@ -245,7 +245,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         source: Source
         if isinstance(given, Bags):
             if self.runner == "ray":
-                raise OptionError(NO_BAGS_ON_RAY)
+                raise OptionError(NO_BAGS_ON_RAY, parameter="runner")
             check_shape(given, fitted.bag_shape)
             source = HeldSource.of(given)
         else:
@@ -343,8 +343,9 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         check_random_state(self.random_state)
         if normals and method.weights == "uniform":
             raise OptionError(
-                "weights='uniform' compares images with nothing, so normal images have no use: "
-                "leave one of the two out."
+                "'uniform' compares images with nothing, so normal images have no use: leave one "
+                "of the two out.",
+                parameter="weights",
             )
         device = _device_on(self.runner, self.device)
         engine = choose_engine(device, self.arithmetic, exact=method.exact is True)

@@ -51,7 +51,7 @@ def test_what_was_said_is_kept_to() -> None:
     few = group(points, order, 2, known_groups=np.where(np.arange(27) < 5, np.arange(27), -1))
     assert few.n_clusters == len(set(few.labels)) == 5
     assert len(set(few.labels[:5])) == 5
-    assert few.notes[0].startswith("Made 5 groups instead of 2: reviewers of the run")
+    assert few.notes[0].startswith("Made 5 groups instead of 2: reviewers of the earlier run kept")
 
 
 def test_said_by_content() -> None:
@@ -77,4 +77,4 @@ def test_an_estimator_that_is_told() -> None:
         bags, known_groups=dict(zip(digests[:3], range(3), strict=True))
     )
     assert more.n_clusters_ == 3
-    assert "Made 3 groups instead of 2" in more.warnings_[-1]
+    assert "Made 3 groups instead of 2: " in more.warnings_[-1]

@@ -52,8 +52,11 @@ def test_an_unknown_preset_is_refused() -> None:
         ({"temperature": 0.0}, r"^temperature must be greater than 0 and finite\. Got 0\.0\."),
         ({"temperature": math.inf}, r"^temperature must be greater than 0 and finite\. Got inf\."),
         ({"absolute_temperature": -1.0}, r"^absolute_temperature must be greater than 0"),
-        ({"temperature": 1.0, "absolute_temperature": 1.0}, r"not both\."),
-        ({"weights": "uniform"}, rf"use pooling={UNIFORM_POOLINGS} with it\."),
+        ({"temperature": 1.0, "absolute_temperature": 1.0}, r"one of the two, not both\."),
+        (
+            {"weights": "uniform"},
+            rf"pooling must be {UNIFORM_POOLINGS} for uniform weights: .* no residual to pool",
+        ),
     ],
 )
 def test_choices_outside_what_is_accepted(options: dict[str, Any], message: str) -> None:

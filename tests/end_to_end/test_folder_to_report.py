@@ -132,12 +132,11 @@ def test_memory_that_is_not_enough_is_told_in_one_line(job: list[str | Path], cl
         )
     assert_refused(
         cli(*alone, "--max-memory", "100M"),
-        "Comparing 42 images with each other takes about 0.4 GB, more than --max-memory, 100 MB: "
-        "allow as much.",
+        "--max-memory must be at least 0.4 GB to compare 42 images with each other. Got 100 MB.",
     )
     assert_refused(
         cli(*alone, "--max-memory", "100M", "--peers", "10"),
-        "42 images take about 0.4 GB even when they are streamed. --max-memory is 100 MB: allow",
+        "--max-memory must be at least 0.4 GB for 42 images, even in batches. Got 100 MB.",
     )
 
 

@@ -50,8 +50,8 @@ def group(
     notes: tuple[str, ...] = ()
     if wanted < at_least:
         notes = (
-            f"Made {at_least} groups instead of {wanted}: reviewers of the run given with "
-            "--labels-from kept that many apart.",
+            f"Made {at_least} groups instead of {wanted}: reviewers of the earlier run kept that "
+            "many apart.",
         )
     k = max(wanted, at_least)
     labels = cut(merges, k)[np.argsort(order)]

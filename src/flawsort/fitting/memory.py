@@ -20,7 +20,9 @@ def parse_size(text: str | int) -> int:
     amount = float(found[1]) if found else 0.0
     size = int(amount * _UNITS[found[2].upper()]) if found and math.isfinite(amount) else 0
     if size <= 0:
-        raise OptionError(f"max_memory must be a size such as 4GB or 500M. Got '{text}'.")
+        raise OptionError(
+            f"must be a size such as 4GB or 500M. Got '{text}'.", parameter="max_memory"
+        )
     return size
 
 
@@ -115,21 +117,22 @@ def shall_stream(need: Need, max_memory: int | None, *, everybody: bool) -> bool
         sampled = replace(need, n_peers=FEWER_PEERS)
         would_do = need.n_images > FEWER_PEERS and sampled.streamed <= max_memory
         raise OptionError(
-            f"Comparing {need.n_images:,} images with each other takes about "
-            f"{_enough(need.in_memory)}, more than max_memory, {_shown(max_memory)}: allow as much"
+            f"must be at least {_enough(need.in_memory)} to compare {need.n_images:,} images with "
+            f"each other. Got {_shown(max_memory)}."
             + (
-                f", or compare with a sample of peers, which can be streamed: "
-                f"n_peers={FEWER_PEERS}."
+                f" Allow more, or compare with {FEWER_PEERS} peers, which works in batches."
                 if would_do
-                else "."
-            )
+                else ""
+            ),
+            parameter="max_memory",
         )
     if need.streamed > max_memory:
         fewer = replace(need, n_images=1, n_peers=0).streamed <= max_memory
         raise OptionError(
-            f"{need.n_images:,} images take about {_enough(need.streamed)} even when they are "
-            f"streamed. max_memory is {_shown(max_memory)}: allow {_enough(need.streamed)}"
-            + (", or sort fewer images at a time." if fewer else ".")
+            f"must be at least {_enough(need.streamed)} for {need.n_images:,} images, even in "
+            f"batches. Got {_shown(max_memory)}."
+            + (" Allow more, or sort fewer images at a time." if fewer else ""),
+            parameter="max_memory",
         )
     return True
 

@@ -88,10 +88,10 @@ def ray_runner(
     """
     for name in ("ray", "pyarrow", "fsspec"):
         if find_spec(name) is None:
-            raise OptionError("runner 'ray' needs Ray: pip install 'flawsort[ray]'.")
+            raise OptionError("'ray' needs Ray: pip install 'flawsort[ray]'.", parameter="runner")
     for name, value in (("n_workers", n_workers), ("cpus_per_worker", cpus_per_worker)):
         if value is not None and value < 1:
-            raise OptionError(f"{name} must be at least 1. Got {value}.")
+            raise OptionError(f"must be at least 1. Got {value}.", parameter=name)
     gpus = gpus_per_worker
     if gpus is None:
         gpus = 1.0 if device is not None and gpu_of(device) is not None else 0.0

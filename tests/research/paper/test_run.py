@@ -734,7 +734,7 @@ class TestRunning:
         for module in (files_module, shared_module):
             monkeypatch.setattr(module, "digest_of", note)
         data = (folder, sets[1])
-        with pytest.raises(OptionError, match=r"^--only must name sets among bottle, leather, mtd"):
+        with pytest.raises(OptionError, match=r"^only must name sets among bottle, leather, mtd"):
             find_tasks(data, only=("leather", "tile"))
         assert opened == []
         for only, home in (("leather", folder / "leather"), ("mtd", sets[1])):
