@@ -120,7 +120,8 @@ def html(run: Run, typical: int = TYPICAL) -> str:
 
 def show(run: Run, open_page: Callable[[str], object] | None = None) -> Path | None:
     """Show the report: inside the notebook where this runs in one, and otherwise in a browser.
-    Returns the file that was opened, None in a notebook. open_page: is given the file's URL; None for the browser."""
+    Returns the file that was opened, None in a notebook. open_page: is given the file's URL; None
+    for the browser."""
     kept = None if run.folder is None else read_text(run.folder, REPORT)
     if _in_notebook():
         from IPython.display import HTML, display
