@@ -25,6 +25,10 @@ from flawsort.scores.engines import CpuEngine
 from helpers.command_line import SMALL
 from helpers.plates import KINDS, MAIN, Cli, contents, run_code, write_plates
 
+SHARED = (
+    "device", "arithmetic", "glob", "runner", "address", "workers", "parts", "cache", "no_cache",
+    "quiet", "as_json",
+)  # fmt: skip
 ASSIGNED = {
     "name", "path", "sha256", "cluster", "title", "kinds", "confidence", "nearest", "runner_up",
     "novelty", "score", "period", "proposal",
@@ -118,7 +122,7 @@ class TestAssign:
         for name in ("cluster", "assign"):
             parser = group.commands[name]  # type: ignore[attr-defined]
             options = {one.name: (one.opts, one.help, one.default) for one in parser.params[1:]}
-            told.append([options[key] for key in ("device", "arithmetic", "glob", "cache")])
+            told.append([options[key] for key in SHARED])
         assert told[0] == told[1]
         assert told[0][0][0] == ["--device"]
 

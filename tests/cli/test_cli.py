@@ -41,6 +41,15 @@ class TestErrors:
                 "--workers is for a Ray cluster, and the runner 'local' has none",
             ),
             (
+                "assign parts --run run --workers 2",
+                "--workers is for a Ray cluster, and the runner 'local' has none",
+            ),
+            (
+                "assign parts --run run --runner ray --address auto",
+                "--parts must be given with the address of a running cluster",
+            ),
+            ("assign parts --run run --runner x", "--runner must be 'local' or 'ray'. Got 'x'."),
+            (
                 "cluster parts -o new --cache x --no-cache",
                 "--cache contradicts --no-cache: leave one out. Got 'x'.",
             ),
@@ -81,7 +90,7 @@ class TestErrors:
             ("cluster parts -o new --glob *.tif", "whose name matches '*.tif'"),
             ("cluster parts -o new --normal empty", "No images under 'empty/'."),
             ("cluster parts -o new --truth labels.csv", "None of the 14 images has a label among"),
-            ("cluster parts -o run", "already holds a run. Name another one, or pass --overwrite"),
+            ("cluster parts -o run", "--overwrite is needed to replace the run that is in 'run'"),
             ("cluster parts -o file", "The output 'file' is a file."),
             ("cluster parts -o one --overwrite", "holds files that are not a flawsort run."),
             ("cluster parts -o app --overwrite", "holds files that are not a flawsort run."),

@@ -533,7 +533,9 @@ class TestDamage:
 class TestOutput:
     def test_an_existing_run_needs_overwrite(self, run: Run, copy: Path) -> None:
         before = contents(copy)
-        with pytest.raises(OptionError, match=r"already holds a run.*pass --overwrite to replace"):
+        with pytest.raises(
+            OptionError, match=r"^overwrite is needed to replace the run that is in .*run' already"
+        ):
             save_run(run, copy)
         assert contents(copy) == before
         (copy / "old.txt").touch()
@@ -574,7 +576,7 @@ class TestOutput:
 
     def test_a_run_of_a_newer_format_can_be_replaced(self, run: Run, copy: Path) -> None:
         edit_manifest(copy, format={"name": "flawsort-run", "version": 3})
-        with pytest.raises(OptionError, match="already holds a run"):
+        with pytest.raises(OptionError, match="overwrite is needed to replace"):
             save_run(run, copy)
         save_run(run, copy, overwrite=True)
         assert fingerprint(open_(copy)) == fingerprint(run)
@@ -617,7 +619,7 @@ class TestOutput:
 
     def test_a_place_that_cannot_be_written(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(OptionError, match=r"Cannot write to .* Choose another place with -o"):
+        with pytest.raises(OptionError, match=r"Cannot write to .* Choose another place\.$"):
             save_run(run, tmp_path / "file" / "run")
 
     def test_replaced_files_are_known_to_the_manifest(self, copy: Path) -> None:

@@ -74,7 +74,8 @@ def cluster(
     truth: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH", help="True labels to compare the groups with: a labelled folder or CSV."
+            metavar="PATH",
+            help="True labels to compare the groups with: a labelled folder or a CSV.",
         ),
     ] = None,
     roi: Annotated[
@@ -96,7 +97,7 @@ def cluster(
         str,
         typer.Option(
             metavar="HOW",
-            help="How to make images square: stretch, pad or crop.",
+            help="How to fit images of another aspect ratio: stretch, pad or crop.",
             rich_help_panel=IMAGES,
         ),
     ] = "stretch",
@@ -138,7 +139,7 @@ def cluster(
         str | None,
         typer.Option(
             metavar="N",
-            help="Number of other images to compare each image with, or all.",
+            help="Without normals: number of images to compare each image with, or all.",
             rich_help_panel=COMPARING,
         ),
     ] = None,
@@ -146,7 +147,7 @@ def cluster(
         bool | None,
         typer.Option(
             "--exact/--approximate",
-            help="Search known-good patches exactly or approximately; chosen by size if omitted.",
+            help="With normals: search exactly or approximately; chosen by size if omitted.",
             rich_help_panel=COMPARING,
         ),
     ] = None,
@@ -200,7 +201,7 @@ def cluster(
         typer.Option(
             parser=any_number("--nearest-share"),
             metavar="SHARE",
-            help="Share of the other images that a score averages over, up to 1.",
+            help="Without normals: share of the nearest images that a score averages over.",
             rich_help_panel=PAPER,
         ),
     ] = None,

@@ -79,18 +79,18 @@ def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> 
 
 
 def _show_groups(run: Run) -> None:
+    found = groups(run)
     rows = [
-        [
-            entry["group"],
-            entry["n_images"],
-            entry["mean_score"],
-            "looks normal" if entry["looks_normal"] else "",
-            ", ".join(entry["typical"]),
-        ]
-        for entry in groups(run)
+        [one["group"], one["n_images"], one["mean_score"], ", ".join(one["typical"])]
+        for one in found
     ]
+    columns = ["group", "images", "mean score", "most typical"]
+    if any(one["looks_normal"] for one in found):
+        columns.insert(3, "")
+        for row, one in zip(rows, found, strict=True):
+            row.insert(3, "looks normal" if one["looks_normal"] else "")
     console.say()
-    console.print_table("", ["group", "images", "mean score", "", "most typical"], rows)
+    console.print_table("", columns, rows)
     console.say("A higher score is more unusual. Scores of different runs do not compare.")
     console.say()
 

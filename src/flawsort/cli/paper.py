@@ -127,7 +127,7 @@ def paper(
         bool | None,
         typer.Option(
             "--exact/--approximate",
-            help="Search known-good patches exactly or approximately; chosen by size if omitted.",
+            help="With normals: search exactly or approximately; chosen by size if omitted.",
             rich_help_panel=METHOD,
         ),
     ] = None,

@@ -66,15 +66,16 @@ def _prepare(folder: Path, overwrite: bool) -> None:
             )
         if not overwrite:
             raise OptionError(
-                f"The output folder '{folder}' already holds a run. "
-                "Name another one, or pass --overwrite to replace it."
+                f"is needed to replace the run that is in '{folder}' already. Or name another "
+                "folder.",
+                parameter="overwrite",
             )
     try:
         try_writing(folder)
     except OSError as error:
         raise OptionError(
             f"Cannot write to '{folder.resolve().parent}': {error.strerror or error}. "
-            "Choose another place with -o."
+            "Choose another place."
         ) from error
 
 
@@ -82,13 +83,14 @@ def _protect(folder: Path, carried: bool) -> None:
     """What people put into a run must not go with it."""
     if (folder / EDITS).exists() and not carried:
         raise OptionError(
-            f"The run '{folder}' holds what people said of its groups, which would be removed with "
-            f"it. Keep it with --labels-from '{folder}', or name another folder with -o."
+            f"The run '{folder}' holds names and corrections by people, which would be removed "
+            f"with it. Keep them with flawsort cluster --labels-from '{folder}', or name another "
+            "folder."
         )
     if (folder / ASSIGNED).exists():
         raise OptionError(
             f"The run '{folder}' keeps new images in '{ASSIGNED}', which would be removed with it. "
-            "Name another folder with -o, or move them away."
+            "Name another folder, or move them away."
         )
 
 

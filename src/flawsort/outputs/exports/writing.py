@@ -56,8 +56,9 @@ def writing_file(output: Path, suffix: str, *, overwrite: bool) -> Iterator[Path
         raise OptionError(f"The output '{printable(output)}' is a folder. Name a {suffix} file.")
     if output.exists() and not overwrite:
         raise OptionError(
-            f"The output '{printable(output)}' is there already. Name another file, or pass "
-            "--overwrite to replace it."
+            f"is needed to replace '{printable(output)}', which is there already. Or name another "
+            "file.",
+            parameter="overwrite",
         )
     _make_parents(output)
     with _plain_errors(output), new_file(output) as partial:
@@ -84,7 +85,7 @@ def place_image(source: Path | RemoteFile, target: Path, link: Link) -> None:
             os.link(source.resolve(), target)
     except OSError as error:
         how = "hard-linked" if link == "hardlink" else "linked" if link == "link" else "copied"
-        advice = "" if link == "copy" else " Pass --link copy."
+        advice = "" if link == "copy" else " Copy images instead."
         raise OptionError(
             f"'{printable(source)}' cannot be {how}: {error.strerror or error}.{advice}"
         ) from error
@@ -130,8 +131,9 @@ def _check_folder(output: Path, run: Run, overwrite: bool) -> None:
         )
     if not overwrite:
         raise OptionError(
-            f"The output folder '{printable(output)}' already holds an export. "
-            "Name another one, or pass --overwrite to replace it."
+            f"is needed to replace the export that is in '{printable(output)}' already. Or name "
+            "another folder.",
+            parameter="overwrite",
         )
     place = f"{os.path.realpath(output)}{os.sep}"
     inside = [path for path in run.table["path"] if os.path.realpath(path).startswith(place)]
@@ -150,7 +152,7 @@ def _make_parents(output: Path) -> None:
     except OSError as error:
         raise OptionError(
             f"Cannot write to '{printable(above)}': {error.strerror or error}. "
-            "Choose another place with -o."
+            "Choose another place."
         ) from error
 
 
@@ -161,6 +163,5 @@ def _plain_errors(output: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OptionError(
-            f"Cannot write '{printable(output)}': {error.strerror or error}. "
-            "Choose another place with -o."
+            f"Cannot write '{printable(output)}': {error.strerror or error}. Choose another place."
         ) from error
