@@ -1,4 +1,4 @@
-"""The tables that people read of a clustering: a row an image, and a row a region."""
+"""The tables of a clustering for people: one row per image, and one row per region."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from flawsort.core.text import printable
 from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, HeatScale
 from flawsort.embeddings.regions import Outlines, mask_text
 
-# Between the kinds of an image, in tables and in truths.
+# Separates the kinds of an image, in tables and in truths.
 SEVERAL = ";"
-# Among the flags of an image.
+# A flag of an image.
 LOOKS_NORMAL = "looks-normal"
 
 
 @dataclass(frozen=True)
 class ClusteredImages:
-    """What images.csv is made of. labels, scores: (n_images,). placed: where the images lie among
-    the centres of their clusters. kinds, flags: of each image."""
+    """The data of images.csv. labels, scores: (n_images,). placed: the distances of the images to
+    the centres of the clusters. kinds, flags: of each image."""
 
     images: ImageSet
     labels: Ints
@@ -77,7 +77,7 @@ IMAGES = Columns[ClusteredImages](
         "flags",
         TEXT,
         "of duplicate, borderline, looks-normal, with ; between",
-        lambda of: [SEVERAL.join(some) for some in of.flags],
+        lambda of: [SEVERAL.join(words) for words in of.flags],
     ),
 )
 """The columns of images.csv and images.parquet."""
@@ -85,8 +85,8 @@ IMAGES = Columns[ClusteredImages](
 
 @dataclass(frozen=True)
 class LocatedRegions:
-    """What regions.csv is made of. boxes: (n_regions, 4), left, top, right, bottom in fractions of
-    the upright image."""
+    """The data of regions.csv. boxes: (n_regions, 4), left, top, right, bottom in fractions of the
+    upright image."""
 
     images: ImageSet
     regions: Regions
@@ -191,7 +191,7 @@ def regions_table(
 
 
 def source_paths(images: ImageSet) -> list[str]:
-    """Where the files of images are, as text; "" for an array."""
+    """The paths of images as text; "" for an array."""
     return [
         "" if isinstance(source, np.ndarray) else printable(source.absolute())
         for source in images.sources
@@ -203,15 +203,15 @@ def _finite(distances: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _number_within(images: Ints) -> NDArray[np.int64]:
-    """(n_regions,): counts from 0 within each image. images: the row of each region's image,
-    ascending."""
+    """(n_regions,): the number of each region within its image, from 0. images: the row of each
+    region's image, ascending."""
     return np.arange(len(images)) - np.searchsorted(images, images)
 
 
 def image_flags(images: ImageSet, placed: Placement, heat: Floats | None) -> list[list[str]]:
-    """Words that a person may want to filter by, for each image.
+    """For each image the words that people may filter by.
 
-    heat: (n_images,), as `image_heat` gives it; None where the images were not compared.
+    heat: (n_images,), from `image_heat`; None if there are no known-good images.
     """
     copies = {name for group in images.duplicates() for name in group}
     borderline = placed.borderline
