@@ -105,11 +105,13 @@ class PartFiles:
                 return 0
 
     def expect_death(self, batch: Batch) -> None:
+        """Record in advance that a worker may die at a batch."""
         count = self.deaths(batch) + 1
         with self._within_reach("written"):
             self._files.write(f"{self.name(batch)}.deaths", b"x" * count)
 
     def forget_deaths(self, batch: Batch) -> None:
+        """Remove the record of `expect_death`."""
         with self._within_reach("removed"):
             self._files.remove(f"{self.name(batch)}.deaths")
 
@@ -191,11 +193,11 @@ def _pieces(batch: Batch, part: Part) -> list[Piece]:
     header = {
         "digests": part.digests,
         "reasons": {digest_of[name]: reason for name, reason in part.reasons.items()},
-        "arrays": [[name, one.dtype.str, one.shape] for name, one in arrays.items()],
+        "arrays": [[name, values.dtype.str, values.shape] for name, values in arrays.items()],
     }
     text = json.dumps(header).encode()
-    values = [_bytes(one) for one in arrays.values() if one.size]
-    return [len(text).to_bytes(_HEADER_BYTES, "little"), text, *values]
+    contents = [_bytes(values) for values in arrays.values() if values.size]
+    return [len(text).to_bytes(_HEADER_BYTES, "little"), text, *contents]
 
 
 def _part(content: memoryview, batch: Batch) -> Part:

@@ -54,11 +54,11 @@ NEW_IMAGES = Columns[SortedImages](
     Column(
         "cluster", INTEGER, "of the run, or -1: a new kind", lambda of: of.found.labels.tolist()
     ),
-    Column("title", TEXT, "what that group is called in the review", lambda of: of.titles),
+    Column("title", TEXT, "the title of that group in the review", lambda of: of.titles),
     Column(
         "kinds",
         TEXT,
-        "its cluster, then the other clusters that regions of it are like, with ; between",
+        "its cluster, then the other clusters that its regions resemble, separated by ;",
         lambda of: [SEVERAL.join(map(str, groups)) for groups in of.found.kinds],
     ),
     Column(
@@ -68,9 +68,17 @@ NEW_IMAGES = Columns[SortedImages](
         lambda of: of.found.confidence.tolist(),
     ),
     Column(
-        "nearest", INTEGER, "the nearest cluster in any case", lambda of: of.found.nearest.tolist()
+        "nearest",
+        INTEGER,
+        "the nearest cluster, also for a new kind",
+        lambda of: of.found.nearest.tolist(),
     ),
-    Column("runner_up", INTEGER, "the next cluster", lambda of: of.found.placed.runner_up.tolist()),
+    Column(
+        "runner_up",
+        INTEGER,
+        "the second nearest cluster",
+        lambda of: of.found.placed.runner_up.tolist(),
+    ),
     Column(
         "novelty",
         NUMBER,
@@ -78,7 +86,7 @@ NEW_IMAGES = Columns[SortedImages](
         lambda of: of.found.novelty.tolist(),
     ),
     Column("score", NUMBER, "how unusual the image is", lambda of: of.scores.tolist()),
-    Column("period", TEXT, "what it is counted by: a day, a lot, a folder", lambda of: of.periods),
+    Column("period", TEXT, "the day, lot or folder that it is counted in", lambda of: of.periods),
     Column(
         "proposal", INTEGER, "the proposed new kind, counted from 0, or -1", lambda of: of.proposals
     ),

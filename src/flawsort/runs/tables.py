@@ -48,13 +48,13 @@ IMAGES = Columns[ClusteredImages](
     Column(
         "kinds",
         TEXT,
-        "the group, then the other groups that regions of the image are like, with ; between",
+        "the group, then the other groups that regions of the image resemble, separated by ;",
         lambda of: [SEVERAL.join(map(str, groups)) for groups in of.kinds],
     ),
     Column(
         "score",
         NUMBER,
-        "how unusual the image is: the mean of its most unusual patches, one in a hundred",
+        "how unusual the image is: the mean score of its most unusual patches, 1 in 100",
         lambda of: np.asarray(of.scores, np.float64).tolist(),
     ),
     Column(
@@ -66,17 +66,19 @@ IMAGES = Columns[ClusteredImages](
         "1 for the image nearest to its group's centre, falling evenly to 0",
         lambda of: typicality(of.placed.distance, of.labels).tolist(),
     ),
-    Column("runner_up", INTEGER, "the next nearest group", lambda of: of.placed.runner_up.tolist()),
+    Column(
+        "runner_up", INTEGER, "the second nearest group", lambda of: of.placed.runner_up.tolist()
+    ),
     Column(
         "runner_up_distance",
         NUMBER,
-        "how far the centre of the next nearest group is; 0 where there is none",
+        "to the centre of the second nearest group; 0 if there is none",
         lambda of: _finite(of.placed.runner_up_distance).tolist(),
     ),
     Column(
         "flags",
         TEXT,
-        "of duplicate, borderline, looks-normal, with ; between",
+        "any of duplicate, borderline, looks-normal, separated by ;",
         lambda of: [SEVERAL.join(words) for words in of.flags],
     ),
 )
@@ -108,17 +110,20 @@ REGIONS = Columns[LocatedRegions](
     Column(
         "region",
         INTEGER,
-        "counts from 0 within the image, the hottest first",
+        "number within the image, from 0; the hottest first",
         lambda of: _number_within(of.outlines.images).tolist(),
     ),
     Column(
         "cluster",
         INTEGER,
-        "the group that it is like; -1 if it is like no image of the run",
+        "the group that it resembles; -1 if it resembles no image of the run",
         lambda of: of.regions.labels.tolist(),
     ),
     Column(
-        "nearest", INTEGER, "the nearest group in any case", lambda of: of.regions.nearest.tolist()
+        "nearest",
+        INTEGER,
+        "the nearest group, also where cluster is -1",
+        lambda of: of.regions.nearest.tolist(),
     ),
     Column(
         "confidence",
