@@ -21,8 +21,9 @@ from flawsort.backbones import load_backbone
 from flawsort.backbones.cache import BagCache, default_cache_folder
 from flawsort.backbones.embed import cache_setting, embed
 from flawsort.clusters.ward import cut, ward_linkage
-from flawsort.embeddings.describer import fit_describer
 from flawsort.embeddings.method import Method
+from flawsort.fitting.fit import FitOptions, describe_set
+from flawsort.fitting.source import HeldSource
 from flawsort.images.view import View
 from flawsort.research.metrics import agreement
 from flawsort.research.truth import load_datasets
@@ -67,6 +68,7 @@ def main() -> None:
     rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in engines}
     for data in load_datasets(options.data):
         bags = embed(data.images, backbone, view, cache=cache).bags
+        source = HeldSource(data.images, data.images, bags)
         truth = np.array(data.labels)
         counted = truth != "combined"
         k, pairs = len(set(truth[counted])), len(bags) * (len(bags) - 1) / 2
@@ -74,7 +76,7 @@ def main() -> None:
         for name, engine in engines.items():
             start = time.perf_counter()
             method = Method(n_peers="all")
-            _, found, _ = fit_describer(bags, None, method, engine=engine)
+            found = describe_set(source, None, FitOptions(method, engine)).described
             seconds = time.perf_counter() - start
             exact = found.scores if exact is None else exact
             error = float(np.sqrt(np.mean((found.scores - exact) ** 2)) / exact.std())

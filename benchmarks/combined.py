@@ -1,4 +1,4 @@
-"""Whether images of several kinds are told to be so.
+"""How well images that show several kinds of flaw are recognised.
 
     python benchmarks/combined.py --data DIR [--data DIR ...]
 

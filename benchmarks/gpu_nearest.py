@@ -124,7 +124,7 @@ def whole_set(dim: int, n_images: int, n_normals: int) -> str:
 
     images, normals = bags(n_images), bags(n_normals).reshape(-1, dim)
     engine = TorchEngine("cuda", "float16", fused=True)
-    everybody = np.arange(n_images)
+    peers = np.arange(n_images)
 
     def seconds(work: Callable[[], object]) -> float:
         times = []
@@ -137,11 +137,11 @@ def whole_set(dim: int, n_images: int, n_normals: int) -> str:
         return sorted(times)[1]
 
     def mean() -> None:
-        engine.fold_peers(images, everybody, MeanOverPeers(n_images, PATCHES))
+        engine.fold_peers(images, peers, MeanOverPeers(n_images, PATCHES))
 
     def fifth() -> None:
         statistic = MeanOverNearestPeers(n_images, PATCHES, n_images // 5)
-        engine.fold_peers(images, everybody, statistic)
+        engine.fold_peers(images, peers, statistic)
 
     def semi() -> None:
         engine.nearest_in_bank(images.reshape(-1, dim), normals)

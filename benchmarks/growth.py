@@ -1,4 +1,4 @@
-"""Time and memory against the number of images: ours, and everybody compared with everybody.
+"""Time and memory against the number of images: ours, and all pairs of images compared.
 
     python benchmarks/growth.py --data FOLDER [--images 250 500 ... 16000] [--exact-to 1000]
         [--device cuda]
@@ -113,7 +113,7 @@ def simulate(n: int, n_peers: int) -> None:
         n_clusters=6, method=method, cache=None, device="cpu", progress=progress
     )
     model.fit(pixels)
-    render_report(make_run(model))
+    render_report(make_run(model.fitted_))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     print(f"{n:,} images, simulated backbone: {model.scored_}")
     print(f"{time.perf_counter() - start:.0f} s, peak {peak:.0f} MiB resident; {model.timings_}")
@@ -125,7 +125,7 @@ def plot(rows: list[dict[str, float]], path: Path) -> None:
     except ImportError:
         return
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for kind, label in ((0, "default"), (1, "everybody with everybody, float32")):
+    for kind, label in ((0, "default"), (1, "all pairs, float32")):
         some = [row for row in rows if row["exact"] == kind]
         for axis, key in zip(axes, ("all", "memory"), strict=True):
             axis.loglog([row["n"] for row in some], [row[key] for row in some], "o-", label=label)

@@ -5,10 +5,10 @@
 DIR is one MVTec AD category or a folder of them, the magnetic tiles, or a folder per label. The
 true number of kinds is used as k (an oracle), as in the paper; `combined` is left out of the
 figures. Without normals every set is grouped by itself; with normals where the set has some.
-A single cut is noisy: with --subsets, NMI is also the mean, with its standard error, over cuts of
-so many random subsets of 90% of the images, described as in the whole set. Published figures stand
-below the means where the sets are the four categories or the magnetic tiles. --larger adds rows
-with another backbone and the default method.
+A single cut is noisy: with --subsets, NMI is also given as the mean and standard error over cuts of
+that many random subsets of 90% of the images, with the embeddings of the whole set. Published
+figures stand below the means where the sets are the four categories or the magnetic tiles.
+--larger adds rows with another backbone and the default method.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python benchmarks/review.py [--images 20000]
 
-Makes a run of so many made-up images, starts `flawsort review` in a process of its own, and asks
-for what a browser asks for. Times are seconds; "first picture" is counted from the moment that the
-server has said its address.
+Makes a run of that many made-up images, starts `flawsort review` in a process of its own, and sends
+the requests of a browser. Times are seconds; "first picture" is counted from the moment that the
+server prints its address.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def timed(name: str, action: Any) -> Any:
     return result
 
 
-def ask(address: str, started: float, shown: list[int]) -> None:
+def measure(address: str, started: float, shown: list[int], n_images: int) -> None:
     print(f"{'address after the start':<32} {time.perf_counter() - started:>7.3f}")
     ready = time.perf_counter()
     page = f"{address}r/run/"
@@ -86,7 +86,8 @@ def ask(address: str, started: float, shown: list[int]) -> None:
         return post(f"{page}api/edits", body)
 
     state = timed("name a group", lambda: edit("name", {"group": 0, "name": "scratch"}))
-    state = timed("move 5,000 images", lambda: edit("move", {"images": list(range(5000)), "to": 1}))
+    moved = list(range(min(5000, n_images)))
+    state = timed(f"move {len(moved):,} images", lambda: edit("move", {"images": moved, "to": 1}))
     state = timed("cut into 20", lambda: edit("cut", {"k": 20}))
     timed("undo", lambda: post(f"{page}api/undo", {"version": state["version"]}))
     timed("what to ask next", lambda: get(f"{page}api/queue"))
@@ -109,7 +110,7 @@ def main() -> None:
         )
         assert server.stdout is not None
         try:
-            ask(server.stdout.readline().split()[-1], started, shown)
+            measure(server.stdout.readline().split()[-1], started, shown, options.images)
         finally:
             server.terminate()
             server.wait()

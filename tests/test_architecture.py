@@ -51,7 +51,6 @@ def test_the_house_has_these_rooms_and_nothing_else() -> None:
     }
 
 
-@pytest.mark.xfail(strict=True, reason="the seams are not done yet")
 def test_a_module_imports_its_own_room_and_rooms_above_it() -> None:
     against = [
         (module, other)
@@ -71,7 +70,6 @@ def test_only_the_command_line_imports_research() -> None:
     assert importers == {"research", "cli"}
 
 
-@pytest.mark.xfail(strict=True, reason="the seams are not done yet")
 def test_no_two_modules_need_each_other() -> None:
     TopologicalSorter({module: imports_of(path) for module, path in MODULES.items()}).prepare()
 

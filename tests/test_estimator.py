@@ -17,10 +17,16 @@ from flawsort import AnomalyClusterer, BackboneError, Bags, InputError, Method, 
 from flawsort.backbones import BackboneInfo, load_backbone
 from flawsort.backbones.embed import embed
 from flawsort.backbones.patches import patch_embeddings
+from flawsort.core.text import either
 from flawsort.embeddings.extent import N_EXTENTS
+from flawsort.embeddings.method import poolings_of_any_weights
+from flawsort.embeddings.pooling import POOLINGS
 from flawsort.images.find import array_images, find_images
 from helpers.picture_files import png16
 from helpers.plates import KINDS, NORMALS, SIDE, groups, plate, plate_arrays, settings, write_plates
+
+POOLING_NAMES = either(f"'{name}'" for name in POOLINGS)
+UNIFORM_POOLINGS = either(f"'{name}'" for name in poolings_of_any_weights())
 
 RESULTS = ("labels_", "scores_", "weights_", "embeddings_", "linkage_")
 
@@ -114,6 +120,22 @@ class TestInputs:
         assert model.images_.names[3] == "image-00003"
         stacked = fit(np.stack(plate_arrays()), np.stack(plate_arrays(NORMALS)))
         assert_same(stacked, model)
+
+    def test_one_array_is_one_image(self, fitted: AnomalyClusterer) -> None:
+        array = plate("dent", 99)
+        assert fitted.predict(array).tolist() == fitted.predict([array]).tolist() == [0]
+        images, found, scores = fitted.assign(array)
+        assert len(images) == len(found.labels) == len(scores) == 1
+        with pytest.raises(InputError, match=r"At least 2 images .* Found 1 array\."):
+            fit(array)
+
+    def test_pil_images(self, fitted: AnomalyClusterer, plates: Path) -> None:
+        paths = sorted((plates / "parts").iterdir())
+        pictures = [Image.open(path) for path in paths]
+        model = fit(pictures, [Image.open(path) for path in sorted((plates / "good").iterdir())])
+        assert_same(model, fit(plate_arrays(), plate_arrays(NORMALS)))
+        assert np.array_equal(fitted.predict(pictures), fitted.predict(paths))
+        assert fitted.predict(pictures[0]).tolist() == fitted.labels_[:1].tolist()
 
     def test_bags(self, fitted: AnomalyClusterer, bags: tuple[Bags, Bags]) -> None:
         model = fit(*bags)
@@ -525,7 +547,7 @@ class TestErrors:
         ("choices", "message"),
         [
             ({"weights": "x"}, "weights must be 'auto' or 'uniform'. Got 'x'."),
-            ({"pooling": "max"}, "pooling must be 'residual' or 'average'. Got 'max'."),
+            ({"pooling": "max"}, f"pooling must be {POOLING_NAMES}. Got 'max'."),
             ({"nearest_share": 0}, "nearest_share must be greater than 0 and at most 1. Got 0."),
             ({"nearest_share": 1.1}, "at most 1. Got 1.1."),
             ({"n_peers": 1}, "n_peers must be 'all' or at least 2. Got 1."),
@@ -535,7 +557,7 @@ class TestErrors:
             ({"temperature": float("inf")}, "temperature must be greater than 0 and finite"),
             ({"absolute_temperature": -1}, "absolute_temperature must be greater than 0"),
             ({"temperature": 1, "absolute_temperature": 1}, "not both"),
-            ({"weights": "uniform"}, "no residual to pool: use pooling='average' with it"),
+            ({"weights": "uniform"}, f"pooling must be {UNIFORM_POOLINGS} for uniform weights"),
         ],
     )
     def test_method_choices(self, choices: dict[str, Any], message: str) -> None:
@@ -586,10 +608,7 @@ class TestWays:
 
     def test_sampled_peers(self) -> None:
         model = fit(plate_arrays(), method=Method(n_peers=5))
-        assert (
-            model.scored_
-            == "compared with a sample of 5 of them (Eq. 7) (NumPy on the CPU, float32)"
-        )
+        assert model.scored_ == "compared with a sample of 5 of them (NumPy on the CPU, float32)"
 
     def test_padding_gets_no_weight(self) -> None:
         wide = [array[16:48] for array in plate_arrays()]

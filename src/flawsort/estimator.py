@@ -2,58 +2,65 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal, TypeVar, overload
 
-import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
 
-from flawsort.backbones import DEFAULT_BACKBONE, Backbone, BackboneInfo, load_backbone
-from flawsort.clusters import group
-from flawsort.clusters.assign import Assignment, Groups
-from flawsort.clusters.kinds import Kinds, find_plain_groups, kinds_of_images, sort_regions
+from flawsort.backbones import DEFAULT_BACKBONE, Backbone, load_backbone
+from flawsort.clusters.assign import Assignment
 from flawsort.core.errors import BackboneError, InputError, OptionError
-from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints, Progress
-from flawsort.embeddings.describer import Described, fit_describer
-from flawsort.embeddings.extent import N_EXTENTS
-from flawsort.embeddings.heat import image_heat
+from flawsort.core.records import Bags, Floats, ImageSet, Ints, Progress
 from flawsort.embeddings.method import Method, resolve
-from flawsort.fitting.assign_new import batches_of_bags, batches_of_files, sort_newcomers
+from flawsort.fitting.assign import are_many, assign_set, check_shape
 from flawsort.fitting.checks import (
     check_count,
+    check_fit_on_ray,
     check_n_clusters,
     check_random_state,
     check_runner,
-    input_warnings,
 )
-from flawsort.fitting.fit import Workers, fit_streamed
-from flawsort.fitting.memory import parse_size
-from flawsort.fitting.normal_bank import local_workers, normal_bank
-from flawsort.fitting.source import Intake, TakenIn, take_in_bags
-from flawsort.images.inputs import (
-    Images,
-    check_found,
-    content_rows,
-    distinct_rows,
-    gather,
-    said_of,
-    used_images,
-    with_window,
-)
+from flawsort.fitting.fit import FitOptions, Stopwatch, fit_set
+from flawsort.fitting.fitted import BackboneChoice, Fitted
+from flawsort.fitting.memory import USUAL_SIZES, Sizes, parse_size
+from flawsort.fitting.runner import LocalRunner, Runner
+from flawsort.fitting.source import FileSource, HeldSource, Source, held_sources, streams
+from flawsort.images.inputs import Images, check_found, gather, with_window
 from flawsort.images.view import View
-from flawsort.scores.engines import Engine, choose_engine
+from flawsort.outputs.report import render_report
+from flawsort.runs.convert import fitted_of, make_run
+from flawsort.runs.folder import REPORT, open_run, prepare_output, save_run
+from flawsort.runs.run import Run
+from flawsort.scores.engines import choose_engine
 
-# Whether a region is like any image is asked of so many of a large set.
-COMPARED_WITH_REGIONS = 16384
+T = TypeVar("T")
+NO_BAGS_ON_RAY = "'ray' takes images from files or URLs, not as Bags."
 
 
 class NotYetFittedError(OptionError, NotFittedError):  # type: ignore[misc]
     """Results were asked for before `fit`; also scikit-learn's own error for that."""
+
+
+class _Found(Generic[T]):
+    """A read-only attribute of an estimator: something that its fit found."""
+
+    def __init__(self, read: Callable[[Fitted], T]) -> None:
+        self._read = read
+
+    @overload
+    def __get__(self, model: None, owner: type) -> _Found[T]: ...
+
+    @overload
+    def __get__(self, model: AnomalyClusterer, owner: type) -> T: ...
+
+    def __get__(self, model: AnomalyClusterer | None, owner: type) -> _Found[T] | T:
+        return self if model is None else self._read(model._checked())
+
+    def __set__(self, model: AnomalyClusterer, value: object) -> None:
+        raise AttributeError("What a fit found cannot be changed: set fitted_ as a whole.")
 
 
 class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -71,23 +78,53 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     image_size: side of the square input, where the backbone leaves it open.
     view: what of each file is looked at: fit, region of interest, tiles.
     cache: a folder for embedded images, "auto" for the user's own, None for none.
-    max_memory: bytes, or a size such as "4GB", that a run should stay within: one that holds all
-        patches in memory otherwise is streamed. None streams beyond 1 GB of patches.
+    max_memory: bytes, or a size such as "4GB", that a fit stays within: a set that would need more
+        is streamed. None streams sets with more than 1 GB of patches.
     runner: "local", or "ray" to share the work out over a Ray cluster (flawsort[ray]), which
-        streams a set of any size.
+        streams a set of any size. For `fit` and `assign`.
     address, n_workers, parts: of that cluster: where it is (None starts one here), how many
-        workers it has, and a folder or URL that all of them see, for what they finish. Where
-        no address is given it is kept in the cache, or, without one, in a temporary folder.
+        workers it has, and a folder or URL that all of them see, for the batches they finish.
+        Without an address these are kept in the cache, or, without one, in a temporary folder.
     random_state: every random choice follows from it.
     progress: called with a stage's name, how much of it is done, and how much there is.
 
-    After `fit`, in the order of the images given: `labels_` (n,), `scores_` and `weights_`
-    (n, n_patches), `embeddings_` (n, dim), `linkage_` (n - 1, 4), `valid_` (n, n_patches) or
-    None; `regions_`, the places that stand out and the group that each is like, and `kinds_`, of
-    each image its group and the others that regions of it are like. Besides: `n_clusters_`,
-    `advice_`, `heat_`, `grid_`, `images_` and `normals_` (what was used and what was set aside),
-    `scored_` (how, in words), `timings_`, `warnings_`.
+    `fitted_` holds everything that `fit` found, and these attributes are read from it. In the order
+    of the images given: `labels_` (n,), `scores_` and `weights_` (n, n_patches), `embeddings_`
+    (n, dim), `linkage_` (n - 1, 4), `valid_` (n, n_patches) or None; `regions_`, the places that
+    stand out and the group that each is like, and `kinds_`, of each image its group and the others
+    that regions of it are like. Besides: `n_clusters_`, `advice_`, `heat_`, `grid_`, `images_` and
+    `normals_` (what was used and what was set aside), `scored_` (how, in words), `timings_`,
+    `warnings_`.
     """
+
+    # How much is held in memory at a time.
+    sizes: Sizes = USUAL_SIZES
+    # What a model was loaded from, and who has finished batches of results that are not saved.
+    _loaded: tuple[Fitted, Run] | None = None
+    _unsaved: tuple[Runner, ...] = ()
+
+    labels_ = _Found(lambda fitted: fitted.labels)
+    linkage_ = _Found(lambda fitted: fitted.linkage)
+    n_clusters_ = _Found(lambda fitted: fitted.n_clusters)
+    advice_ = _Found(lambda fitted: fitted.advice)
+    embeddings_ = _Found(lambda fitted: fitted.embeddings)
+    scores_ = _Found(lambda fitted: fitted.scores)
+    weights_ = _Found(lambda fitted: fitted.weights)
+    valid_ = _Found(lambda fitted: fitted.valid)
+    grid_ = _Found(lambda fitted: fitted.grid)
+    regions_ = _Found(lambda fitted: fitted.regions)
+    kinds_ = _Found(lambda fitted: fitted.kinds)
+    heat_ = _Found(lambda fitted: fitted.heat)
+    image_heat_ = _Found(lambda fitted: fitted.image_heat)
+    describer_ = _Found(lambda fitted: fitted.describer)
+    n_dims_ = _Found(lambda fitted: fitted.n_dims)
+    images_ = _Found(lambda fitted: fitted.images)
+    normals_ = _Found(lambda fitted: fitted.normals)
+    view_ = _Found(lambda fitted: fitted.view)
+    backbone_ = _Found(lambda fitted: fitted.backbone)
+    scored_ = _Found(lambda fitted: fitted.scored)
+    timings_ = _Found(lambda fitted: dict(fitted.timings))
+    warnings_ = _Found(lambda fitted: list(fitted.warnings))
 
     def __init__(
         self,
@@ -132,205 +169,47 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         y: object = None,
         *,
         normal: Images | None = None,
-        said: Mapping[str, int] | None = None,
+        known_groups: Mapping[str, int] | None = None,
     ) -> AnomalyClusterer:
-        """Group images. X and normal: folders, files, globs or list files; arrays; or `Bags`.
+        """Group images. X and normal: folders, files, globs or list files; arrays or PIL images; or
+        `Bags`.
 
-        said: what people said of some images, the SHA-256 of each to a number: those of one number
-        stay together and those of two apart. y is ignored, as in every clusterer.
+        known_groups: the group that people put some images in, by SHA-256: images of one group stay
+        together and those of two apart. y is ignored, as in every clusterer.
         """
-        method = resolve(self.method)
-        check_n_clusters(self.n_clusters)
-        check_random_state(self.random_state)
-        if normal is not None and method.weights == "uniform":
-            raise OptionError(
-                "weights='uniform' compares images with nothing, so normal images have no use: "
-                "leave one of the two out."
-            )
-        # Workers of a cluster have no GPU unless it was asked for.
-        device = "cpu" if self.runner == "ray" and self.device is None else self.device
-        engine = choose_engine(device, self.arithmetic, exact=method.exact is True)
-        check_runner(
-            self.runner,
-            method,
-            normals=normal is not None,
-            address=self.address,
-            n_workers=self.n_workers,
-            parts=self.parts,
-            max_memory=self.max_memory,
-        )
+        options = self._options(normal is not None, known_groups)
         limit = None if self.max_memory is None else parse_size(self.max_memory)
-        self.timings_: dict[str, float] = {}
-        self.warnings_: list[str] = []
-        # Distinct contents are compared in the order of their content, so that neither names, nor
-        # the order of files, nor copies can change a result; `rows` says whose bag each image has.
-        with self._timed("find"):
-            images = gather(X)
-            normals = None if normal is None else gather(normal)
-        self.backbone_: BackboneInfo | None = None
-        self.images_: ImageSet
-        self.normals_: ImageSet | None = None
-        self.view_ = self.view or View()
+        clock, runner = Stopwatch(), None
+        with clock("find"):
+            images, normals = gather(X), None if normal is None else gather(normal)
+        view, backbone = self.view or View(), None
+        source: Source
+        known: Source | None
         if isinstance(images, ImageSet) and not isinstance(normals, Bags):
-            intake = self._ready(images, normals)
-            if self.runner == "ray" or intake.streams(images, normals, method, limit):
-                return self._fit_streamed(images, normals, intake, method, engine, said)
-            with self._timed("embed"):
-                taken = intake.take_in(images, normals)
-            self.warnings_ += input_warnings(taken.images, taken.normals)
+            source = files = self._files(images, normals, clock)
+            good = None if normals is None else replace(files, images=normals, kind="normal")
+            known = good
+            view, backbone = files.view, files.backbone.info
+            if self.runner == "ray" or streams(files, good, options.method, limit, self.sizes):
+                runner = self._runner(files, many=True)
         elif isinstance(images, Bags) and not isinstance(normals, ImageSet):
             if self.runner == "ray":
-                raise OptionError("runner 'ray' takes images from files or URLs, not as Bags.")
-            taken = take_in_bags(images, normals)
+                raise OptionError(NO_BAGS_ON_RAY, parameter="runner")
+            source, known = held_sources(images, normals)
         else:
             raise InputError("Give images and normals both as files or arrays, or both as Bags.")
-        return self._fit_bags(taken, method, engine, said)
-
-    def _fit_bags(
-        self, taken: TakenIn, method: Method, engine: Engine, said: Mapping[str, int] | None
-    ) -> AnomalyClusterer:
-        """With all bags in memory."""
-        self.images_, self.normals_ = taken.images, taken.normals
-        check_count(len(taken.rows), self.n_clusters, self.images_)
-        with self._timed("score"):
-            self.describer_, described, self.scored_ = fit_describer(
-                taken.bags,
-                taken.known,
-                method,
-                engine=engine,
-                random_state=self.random_state,
-                progress=self.progress,
-            )
-        return self._finish(described, taken.bags.valid, taken.bags.grid, taken.rows, said)
-
-    def _fit_streamed(
-        self,
-        images: ImageSet,
-        normals: ImageSet | None,
-        intake: Intake,
-        method: Method,
-        engine: Engine,
-        said: Mapping[str, int] | None,
-    ) -> AnomalyClusterer:
-        """With a reference in memory, batch by batch past it."""
-        workers = self._workers(intake)
-        distinct = images.take(distinct_rows(images))
-        known, normal_scores = None, None
-        seed = self.random_state
-        if normals is not None:
-            with self._timed("embed"):
-                bank = normal_bank(
-                    normals, len(distinct), intake, method, engine=engine, random_state=seed
-                )
-            self.normals_, known = bank.images, bank.reference
-            self.warnings_ += bank.notes
-            with self._timed("calibrate"):
-                normal_scores = known.scores_of_normals(bank.known)
-            del bank  # and its bags
-        with self._timed("score"):
-            found = fit_streamed(
-                distinct,
-                intake.batch,
-                known,
-                method,
-                engine=engine,
-                normal_scores=normal_scores,
-                workers=workers,
-                random_state=seed,
-                progress=self.progress,
-            )
-        self.describer_, self.scored_ = found.describer, found.how
-        self.images_ = used_images(images, found.images)
-        self.warnings_ += input_warnings(self.images_, self.normals_)
-        rows = content_rows(self.images_, found.images)
-        check_count(len(rows), self.n_clusters, self.images_)
-        self._finish(found.described, found.valid, found.grid, rows, said)
-        self._kept = [workers]
-        return self
-
-    def discard_parts(self) -> None:
-        """Forget the finished batches of a streamed run, which `save` does when it is safe."""
-        for kept in getattr(self, "_kept", []):
-            kept.clear()
-        self._kept = []
-
-    def _workers(self, intake: Intake) -> Workers:
-        """This process, or those of a cluster where one was asked for."""
-        if self.runner != "ray":
-            return local_workers(intake)
-        from flawsort.fitting.ray_workers import ray_workers
-
-        return ray_workers(
-            backbone=self.backbone,
-            setting=intake.setting,
-            view=self.view_,
-            parts=self.parts,
-            cache=intake.cache_folder,
-            weights=self.backbone_weights,
-            image_size=self.image_size,
-            device=self.device,
-            arithmetic=self.arithmetic,
-            address=self.address,
-            n_workers=self.n_workers,
+        self.fitted_ = fit_set(
+            source,
+            known,
+            options,
+            view=view,
+            backbone=backbone,
+            opened=BackboneChoice(self.backbone, self.backbone_weights, self.image_size),
+            runner=runner,
+            clock=clock,
         )
-
-    def _finish(
-        self,
-        described: Described,
-        valid: Bools | None,
-        grid: tuple[int, int],
-        rows: NDArray[np.int64],
-        said: Mapping[str, int] | None,
-    ) -> AnomalyClusterer:
-        """Groups, and everything in the order of the images given."""
-        self.heat_ = self.describer_.heat
-        self.embeddings_ = described.embeddings[rows]
-        # In the order of content, whatever the images are called.
-        order = np.argsort(rows, kind="stable")
-        with self._timed("cluster"):
-            found = group(
-                self.embeddings_,
-                order,
-                self.n_clusters,
-                said=None if said is None else said_of(self.images_, said),
-                random_state=self.random_state,
-                progress=self.progress,
-            )
-        self.labels_, self.linkage_ = found.labels, found.linkage
-        self.n_clusters_, self.advice_ = found.n_clusters, found.advice
-        self.warnings_ += found.notes
-        self.scores_ = described.scores[rows]
-        self.weights_ = described.weights[rows]
-        self.valid_ = None if valid is None else valid[rows]
-        self.grid_ = grid
-        with self._timed("regions"):
-            groups = Groups.of(
-                self.embeddings_[order], self.labels_[order], most=COMPARED_WITH_REGIONS
-            )
-            self.regions_ = sort_regions(
-                described.outlines, described.region_embeddings, groups, rows
-            )
+        self._unsaved = () if runner is None else (runner,)
         return self
-
-    @property
-    def kinds_(self) -> Kinds:
-        """For each image its group, and the other groups that regions of it are like."""
-        regions = self.regions_
-        return kinds_of_images(
-            self.labels_, regions.outlines.images, regions.labels, self._plain_groups()
-        )
-
-    def _plain_groups(self) -> frozenset[int]:
-        return find_plain_groups(self.image_heat_, self.labels_, self.regions_.outlines.images)
-
-    @property
-    def image_heat_(self) -> Floats | None:
-        """(n,), how hot each image is; None without known-good images, since only they say what is
-        normal: among peers a faint flaw may look it."""
-        reference = self.describer_.reference
-        if reference is None or not reference.knows_normal:
-            return None
-        return image_heat(self.scores_, self.heat_, self.valid_)
 
     def fit_predict(self, X: Images, y: object = None, *, normal: Images | None = None) -> Ints:
         """As `fit`; returns `labels_`."""
@@ -351,91 +230,191 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             )
         return found.labels
 
-    def assign(self, X: Images) -> tuple[ImageSet, Assignment, Floats]:
+    def assign(self, X: Images, *, keep_parts: bool = False) -> tuple[ImageSet, Assignment, Floats]:
         """The usable new images, where they belong, and their scores (n, n_patches).
 
         They are looked at in batches, so that there may be any number of them: only the scores
         stay in memory, in half precision (float16) where `fit` would stream as many images. An
-        image of the fit itself is described as it was then.
+        image of the fit itself is described as it was then. After an interruption the same call
+        goes on where it stopped, if there is a cache. keep_parts: leave the finished batches of
+        many images in place until `discard_parts`, for a caller who stores the results first.
         """
-        self._check_fitted()
+        fitted = self._checked()
+        self._check_runner()
         given = gather(X)
-        shape = (int(self.scores_.shape[1]), self.n_dims_)
+        source: Source
         if isinstance(given, Bags):
-            images, batches = batches_of_bags(given, shape)
+            if self.runner == "ray":
+                raise OptionError(NO_BAGS_ON_RAY, parameter="runner")
+            check_shape(given, fitted.bag_shape)
+            source = HeldSource.of(given)
         else:
-            intake = Intake(self._same_backbone(), self.view_, self.cache, self.progress)
-            images, batches = given, batches_of_files(given, intake, shape)
-        groups = Groups.of(self.embeddings_, self.labels_)
-        return sort_newcomers(
-            images,
-            batches,
-            self.describer_,
-            groups,
-            shape=shape,
-            fitted=self.images_,
-            fitted_scores=self.scores_,
-            fitted_regions=self.regions_,
-            plain_groups=self._plain_groups(),
-            progress=self.progress,
-        )
+            backbone = self._same_backbone(fitted)
+            source = FileSource(given, backbone, fitted.view, self.cache, self.progress)
+        many = are_many(len(source.contents), fitted.bag_shape, self.sizes)
+        runner = self._runner(source, many=many)
+        found = assign_set(source, fitted, runner, sizes=self.sizes, progress=self.progress)
+        if keep_parts:
+            self._unsaved += (runner,)
+        else:
+            runner.clear()
+        return found
 
-    @property
-    def n_dims_(self) -> int:
-        """The dimensions of a patch."""
-        extents = 0 if self.describer_.axes is None else N_EXTENTS
-        return int(self.embeddings_.shape[1]) - extents
-
-    def save(self, folder: str | Path, *, overwrite: bool = False, report: bool = True) -> None:
-        """Save everything found as a run folder, with its report.html unless told not to."""
-        # Saving stands on this class, so it is imported late, here and in `load`.
-        from flawsort.outputs.report import render_report
-        from flawsort.runs.convert import make_run
-        from flawsort.runs.folder import REPORT, prepare_output, save_run
-
-        self._check_fitted()
-        if not hasattr(self, "advice_"):
-            raise OptionError("This model was loaded from a run: copy the run's folder instead.")
+    def save(self, folder: str | Path, *, overwrite: bool = False, report: bool = True) -> Run:
+        """Save everything found as a run folder, with its report.html unless told not to, and
+        return the run. A model that was loaded saves its run again, without the reviews of it."""
+        fitted = self._checked()
         prepare_output(Path(folder), overwrite=overwrite)
-        run = make_run(self)
+        unchanged = self._loaded is not None and self._loaded[0] is fitted
+        run = self._loaded[1] if self._loaded and unchanged else make_run(fitted)
         extra = {REPORT: render_report(run)} if report else None
         save_run(run, Path(folder), overwrite=overwrite, extra=extra)
         self.discard_parts()
+        return run
+
+    def discard_parts(self) -> None:
+        """Remove the finished batches that an interrupted call would go on from, as `save` does
+        when the results are safe."""
+        for runner in self._unsaved:
+            runner.clear()
+        self._unsaved = ()
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, device: str | None = None, arithmetic: str | None = None
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        arithmetic: str | None = None,
+        runner: str = "local",
+        address: str | None = None,
+        n_workers: int | None = None,
+        parts: str | Path | None = None,
     ) -> AnomalyClusterer:
-        """The model of a saved run, ready to `assign` and `predict`, on a device of your choice."""
-        from flawsort.runs.convert import load_model
+        """The model of a saved run, ready to `assign` and `predict`, with a device, an arithmetic
+        and a runner of your choice: a run does not keep them."""
+        return cls.from_run(
+            open_run(folder),
+            device=device,
+            arithmetic=arithmetic,
+            runner=runner,
+            address=address,
+            n_workers=n_workers,
+            parts=parts,
+        )
 
-        return load_model(folder, device=device, arithmetic=arithmetic)
+    @classmethod
+    def from_run(
+        cls,
+        run: Run,
+        *,
+        device: str | None = None,
+        arithmetic: str | None = None,
+        runner: str = "local",
+        address: str | None = None,
+        n_workers: int | None = None,
+        parts: str | Path | None = None,
+    ) -> AnomalyClusterer:
+        """As `load` for a run that is open already."""
+        check_runner(runner, address=address, n_workers=n_workers, parts=parts)
+        where = _device_on(runner, device)
+        fitted = fitted_of(run, device=where, arithmetic=arithmetic)
+        model = cls(
+            n_clusters=fitted.n_clusters,
+            method=fitted.describer.method,
+            backbone=fitted.opened.name,
+            backbone_weights=fitted.opened.weights,
+            device=device,
+            arithmetic=arithmetic,
+            image_size=fitted.opened.image_size,
+            runner=runner,
+            address=address,
+            n_workers=n_workers,
+            parts=parts,
+            random_state=fitted.random_state,
+        )
+        model.fitted_, model._loaded = fitted, (fitted, run)
+        return model
 
-    def _ready(self, images: ImageSet, normals: ImageSet | None) -> Intake:
+    def _options(self, normals: bool, known_groups: Mapping[str, int] | None) -> FitOptions:
+        """What `fit` is to do, checked. normals: whether there are any."""
+        method = resolve(self.method)
+        check_n_clusters(self.n_clusters)
+        check_random_state(self.random_state)
+        if normals and method.weights == "uniform":
+            raise OptionError(
+                "'uniform' compares images with nothing, so normal images have no use: leave one "
+                "of the two out.",
+                parameter="weights",
+            )
+        device = _device_on(self.runner, self.device)
+        engine = choose_engine(device, self.arithmetic, exact=method.exact is True)
+        self._check_runner()
+        if self.runner == "ray":
+            check_fit_on_ray(method, normals=normals, max_memory=self.max_memory)
+        return FitOptions(
+            method,
+            engine,
+            self.n_clusters,
+            known_groups,
+            self.random_state,
+            self.sizes,
+            self.progress,
+        )
+
+    def _check_runner(self) -> None:
+        check_runner(self.runner, address=self.address, n_workers=self.n_workers, parts=self.parts)
+
+    def _files(self, images: ImageSet, normals: ImageSet | None, clock: Stopwatch) -> FileSource:
         """Measure the window of deep images, if any, and open the backbone."""
         check_found(images)
         check_count(len(images), self.n_clusters, images)
-        with self._timed("find"):
-            self.view_ = with_window(self.view_, images, normals)
-        backbone = self._open_backbone()
-        self.backbone_ = backbone.info
-        return Intake(backbone, self.view_, self.cache, self.progress)
+        with clock("find"):
+            view = with_window(self.view or View(), images, normals)
+        return FileSource(images, self._open_backbone(), view, self.cache, self.progress)
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "describer_"):
+    def _runner(self, source: Source, *, many: bool) -> Runner:
+        """This process, or the workers of a cluster. many: finished batches are kept, scores and
+        weights are in half precision, and bags go to no cache but one that was named."""
+        if not isinstance(source, FileSource):
+            return LocalRunner(source, half=many, sizes=self.sizes)
+        cache = source.cache_folder
+        if self.runner != "ray":
+            parts = cache / "parts" if cache and many else None
+            source = replace(source, keep_bags=not many)
+            return LocalRunner(source, parts, half=many, sizes=self.sizes)
+        from flawsort.fitting.ray_workers import ray_runner
+
+        return ray_runner(
+            backbone=self.backbone,
+            setting=source.bag_setting,
+            view=source.view,
+            parts=self.parts,
+            cache=cache,
+            weights=self.backbone_weights,
+            image_size=self.image_size,
+            device=self.device,
+            arithmetic=self.arithmetic,
+            address=self.address,
+            n_workers=self.n_workers,
+        )
+
+    def _checked(self) -> Fitted:
+        if "fitted_" not in vars(self):
             raise NotYetFittedError(
                 "This AnomalyClusterer is not fitted yet: call fit or load first."
             )
+        return self.fitted_
 
-    def _same_backbone(self) -> Backbone:
+    def _same_backbone(self, fitted: Fitted) -> Backbone:
         """The backbone of the fit: another one's patches would be compared with nothing like it."""
-        if self.backbone_ is None:
+        if fitted.backbone is None:
             raise InputError("This model was fitted on Bags: give new images as Bags too.")
         backbone = self._open_backbone()
-        if backbone.info.sha256 != self.backbone_.sha256:
+        if backbone.info.sha256 != fitted.backbone.sha256:
             raise BackboneError(
                 f"The backbone '{self.backbone}' is not the one of the fit any more: its SHA-256 "
-                f"is {backbone.info.sha256}, recorded is {self.backbone_.sha256}."
+                f"is {backbone.info.sha256}, recorded is {fitted.backbone.sha256}."
             )
         return backbone
 
@@ -445,9 +424,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             self.backbone, image_size=self.image_size, weights=weights, device=self.device
         )
 
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        passed = time.perf_counter() - start
-        self.timings_[stage] = round(self.timings_.get(stage, 0.0) + passed, 3)
+
+def _device_on(runner: str, device: str | None) -> str | None:
+    """Where patches are compared. Workers of a cluster have no GPU unless one was named."""
+    return "cpu" if runner == "ray" and device is None else device

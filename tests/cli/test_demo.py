@@ -1,94 +1,63 @@
-"""The demo's images: counts, names that tell nothing, and flaws that can be seen."""
+"""The command `flawsort demo`: it continues, and keeps out of other folders."""
 
 from __future__ import annotations
 
-import csv
-import itertools
-import re
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
-from flawsort.cli.sample_images import KINDS, N_GOOD, _picture, make_demo_images
+from flawsort.cli import sample_images as demo
+from helpers.command_line import assert_refused
+from helpers.plates import Answer, Cli, contents
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("demo")
-    parts, good = make_demo_images(folder)
-    assert (parts, good) == (folder / "parts", folder / "good")
-    return folder
+class TestDemo:
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """Seven images, which nobody groups."""
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("flawsort.cli.sample_images.KINDS", dict.fromkeys(demo.KINDS, 1))
+        monkeypatch.setattr("flawsort.cli.sample_images.N_GOOD", 1)
+        monkeypatch.setattr("flawsort.cli.demo.run_cluster", lambda *_, **__: None)
 
+    def test_goes_on_when_it_was_interrupted(
+        self, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert cli("demo", "-o", "whole").code == 0
+        real, made = demo._picture, []
 
-def truth(folder: Path) -> dict[str, str]:
-    with (folder / "truth.csv").open(newline="", encoding="utf-8") as file:
-        return {row["path"]: row["label"] for row in csv.DictReader(file)}
+        def interrupted(*given: Any) -> Image.Image:
+            made.append(given)
+            if len(made) == 3:
+                raise KeyboardInterrupt
+            return real(*given)
 
+        with monkeypatch.context() as patch:
+            patch.setattr("flawsort.cli.sample_images._picture", interrupted)
+            answer = cli("demo", "-o", "new")
+        assert (answer.code, len(list(Path("new/parts").iterdir()))) == (130, 2)
+        answer = cli("demo", "-o", "new")
+        assert (answer.code, answer.out) == (0, "")
+        assert answer.err.splitlines()[0] == "making images: 0 of 7"
+        assert answer.err.splitlines()[-1].startswith("making images: 7 of 7")
+        assert contents(Path("new")) == contents(Path("whole"))
+        assert cli("demo", "-o", "new", "-q") == Answer(0, "", "")  # nor is a finished one refused
 
-def pixels(path: Path) -> np.ndarray:
-    with Image.open(path) as image:
-        return np.asarray(image.convert("RGB"), dtype=float)
+    @pytest.mark.parametrize("truth", [None, "path,label\ndent00.png,dent\n", ""])
+    def test_keeps_out_of_other_folders(self, cli: Cli, truth: str | None) -> None:
+        Path("mine/parts").mkdir(parents=True)
+        if truth is not None:
+            Path("mine/truth.csv").write_text(truth)
+        before = contents(Path("mine"))
+        assert_refused(cli("demo", "-o", "mine"), "The folder 'mine' holds other files.")
+        assert contents(Path("mine")) == before
 
-
-def test_counts_and_neutral_names(demo: Path) -> None:
-    names = sorted(path.name for path in (demo / "parts").iterdir())
-    assert len(names) == sum(KINDS.values()) + 2
-    assert len(list((demo / "good").iterdir())) == N_GOOD
-    assert all(re.fullmatch(r"part-\d{4}\.png", name) for name in names)
-    labels = truth(demo)
-    counts = {kind: list(labels.values()).count(kind) for kind in KINDS}
-    assert counts == KINDS | {"scratch": KINDS["scratch"] + 1}
-
-
-def test_kinds_are_shuffled(demo: Path) -> None:
-    labels = list(truth(demo).values())
-    changes = sum(a != b for a, b in itertools.pairwise(labels))
-    assert changes > len(labels) / 2
-
-
-def test_one_copy_and_one_file_cut_short(demo: Path) -> None:
-    contents = [path.read_bytes() for path in sorted((demo / "parts").iterdir())]
-    assert len(set(contents)) == len(contents) - 1
-    unread = {path.name for path in (demo / "parts").iterdir()} - set(truth(demo))
-    assert len(unread) == 1
-    with pytest.raises(OSError, match="truncated"):
-        pixels(demo / "parts" / unread.pop())
-
-
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"good"}))
-@pytest.mark.parametrize("seed", range(4))
-def test_a_flaw_changes_its_place_clearly_and_nothing_else(kind: str, seed: int) -> None:
-    flawed, good = (
-        np.asarray(_picture(which, np.random.default_rng(seed)), dtype=float)
-        for which in (kind, "good")
-    )
-    assert flawed.shape == (256, 256, 3)
-    change = np.abs(flawed - good).max(axis=2)
-    assert 30 < (change > 40).sum() < 0.06 * change.size
-    assert (change == 0).mean() > 0.9
-
-
-def test_good_parts_differ_a_little_from_each_other(demo: Path) -> None:
-    good = np.stack([pixels(path) for path in sorted((demo / "good").iterdir())])
-    assert good.shape == (N_GOOD, 256, 256, 3)
-    apart = np.abs(good[1:] - good[:-1]).mean(axis=(1, 2, 3))
-    assert apart.min() > 2
-    assert apart.max() < 20
-
-
-def test_same_seed_same_files_other_seed_other_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flawsort.cli.sample_images.KINDS", dict.fromkeys(KINDS, 1))
-    monkeypatch.setattr("flawsort.cli.sample_images.N_GOOD", 1)
-    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
-        make_demo_images(tmp_path / name, random_state=seed)
-    one, same, other = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*.*")}
-        for name in ("one", "same", "other")
-    )
-    assert len(one) == len(KINDS) + 4
-    assert one == same
-    assert one["good-0001.png"] != other["good-0001.png"]
+    @pytest.mark.parametrize("what", ["edits.sqlite", "assigned"])
+    def test_keeps_what_people_put_in(self, cli: Cli, what: str) -> None:
+        assert cli("demo", "-o", "new", "-q").code == 0
+        (Path("new/run") / what).mkdir(parents=True)
+        answer = cli("demo", "-o", "new")
+        assert_refused(answer, "would be removed with it. Name another folder with -o.")
+        assert "--labels-from" not in answer.err

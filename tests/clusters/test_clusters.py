@@ -10,7 +10,7 @@ from flawsort.clusters import group
 from flawsort.clusters.large_ward import tree
 from flawsort.clusters.ward import cut
 from flawsort.core.records import ImageSet
-from flawsort.images.inputs import said_of
+from flawsort.images.inputs import groups_of
 from helpers.bags import blobs
 
 SIZES = [12, 9, 6]
@@ -36,7 +36,7 @@ def test_groups_are_those_of_the_tree() -> None:
 @pytest.mark.parametrize("said", [None, np.full(27, -1)])
 def test_nothing_said(said: np.ndarray | None) -> None:
     points, order = some()
-    found = group(points, order, 3, said=said)
+    found = group(points, order, 3, known_groups=said)
     np.testing.assert_array_equal(found.linkage, group(points, order, 3).linkage)
 
 
@@ -45,18 +45,18 @@ def test_what_was_said_is_kept_to() -> None:
     said = np.full(27, -1)
     said[[0, 13]] = 7  # of two blobs
     said[[1, 2]] = 4  # and one of those told apart from it
-    found = group(points, order, 4, said=said)
+    found = group(points, order, 4, known_groups=said)
     assert found.labels[0] == found.labels[13] != found.labels[1] == found.labels[2]
     assert found.notes == ()
-    few = group(points, order, 2, said=np.where(np.arange(27) < 5, np.arange(27), -1))
+    few = group(points, order, 2, known_groups=np.where(np.arange(27) < 5, np.arange(27), -1))
     assert few.n_clusters == len(set(few.labels)) == 5
     assert len(set(few.labels[:5])) == 5
-    assert few.notes[0].startswith("5 groups and not 2: so many were told apart by people")
+    assert few.notes[0].startswith("Made 5 groups instead of 2: reviewers of the earlier run kept")
 
 
 def test_said_by_content() -> None:
     images = ImageSet(("a", "b", "c"), (np.zeros((1, 1)),) * 3, ("1f", "2e", "1f"))
-    assert said_of(images, {"1f": 5, "9d": 2}).tolist() == [5, -1, 5]
+    assert groups_of(images, {"1f": 5, "9d": 2}).tolist() == [5, -1, 5]
 
 
 def test_an_estimator_that_is_told() -> None:
@@ -70,11 +70,11 @@ def test_an_estimator_that_is_told() -> None:
     digests = free.images_.digests
     assert free.labels_[0] != free.labels_[7]
     told = AnomalyClusterer(n_clusters=2)
-    told.fit(bags, said={digests[0]: 0, digests[7]: 0, digests[1]: 1})
+    told.fit(bags, known_groups={digests[0]: 0, digests[7]: 0, digests[1]: 1})
     assert told.labels_[0] == told.labels_[7] != told.labels_[1]
     assert told.warnings_ == free.warnings_
     more = AnomalyClusterer(n_clusters=2).fit(
-        bags, said=dict(zip(digests[:3], range(3), strict=True))
+        bags, known_groups=dict(zip(digests[:3], range(3), strict=True))
     )
     assert more.n_clusters_ == 3
-    assert "3 groups and not 2" in more.warnings_[-1]
+    assert "Made 3 groups instead of 2: " in more.warnings_[-1]

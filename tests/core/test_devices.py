@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -134,3 +135,49 @@ def test_without_a_driver_there_is_no_gpu(
     monkeypatch.setattr(ctypes, "CDLL", missing)
     assert devices._cuda_driver() is False
     assert asked == [library]
+
+
+class FakeCuda:
+    """torch.cuda of a machine with two GPUs; `seen` are the devices that were asked about."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def get_device_name(self, device: Any) -> str:
+        self.seen.append(device)
+        return "H200"
+
+    def mem_get_info(self, device: Any) -> tuple[int, int]:
+        self.seen.append(device)
+        return 3, 8
+
+    def get_device_properties(self, device: Any) -> SimpleNamespace:
+        self.seen.append(device)
+        return SimpleNamespace(multi_processor_count=132)
+
+    def device(self, device: Any) -> nullcontext[None]:
+        self.seen.append(device)
+        return nullcontext()
+
+    def is_bf16_supported(self, *, including_emulation: bool) -> bool:
+        return not including_emulation
+
+    def synchronize(self, device: Any) -> None:
+        self.seen.append(device)
+
+    def empty_cache(self) -> None:
+        self.seen.append("emptied")
+
+
+def test_what_cuda_says_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, gpu = FakeCuda(), gpu_of("cuda:1")
+    monkeypatch.setattr(has(monkeypatch, "torch", True), "cuda", fake, raising=False)
+    assert gpu is not None
+    device: Any = object()
+    assert gpu.model(device) == "H200"
+    assert gpu.memory(device) == (3, 8)
+    assert gpu.processors(device) == 132
+    assert gpu.has_bfloat16(device) is True
+    gpu.synchronize(device)
+    gpu.free_cache()
+    assert fake.seen == [device] * 5 + ["emptied"]

@@ -8,7 +8,7 @@ import pytest
 from flawsort.clusters.ward import cut, ward_linkage
 from flawsort.core.records import Bags
 from flawsort.embeddings import pooling
-from flawsort.embeddings.describer import fit_describer, fit_state
+from flawsort.embeddings.describer import fit_state
 from flawsort.embeddings.extent import N_EXTENTS, ExtentAxes, extents
 from flawsort.embeddings.heat import HeatScale, calibrate
 from flawsort.embeddings.method import Method, resolve
@@ -23,7 +23,9 @@ from flawsort.embeddings.regions import find_regions, regions_of_images
 from flawsort.scores import reference as references
 from flawsort.scores.engines import cpu
 from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
-from helpers.bags import Array, flawed_patches, naive_nearest, naive_peer_distances, same_partition
+from helpers.bags import Array, flawed_patches, same_partition
+from helpers.described import fit_describer
+from helpers.oracles import naive_nearest, naive_peer_distances, naive_softmax
 from helpers.part_batches import assert_same_values
 
 # No kind has so many images that a flaw has the nearest fifth of its peers among them.
@@ -40,11 +42,6 @@ def flawed_bags(*, n_patches: int = 36, seed: int = 0) -> Bags:
 
 def normal_bags(*, n_patches: int = 36) -> Bags:
     return Bags(flawed_patches([0] * 9 + [1], n_patches=n_patches)[:9], (6, n_patches // 6))
-
-
-def softmax(scores: Array, temperature: float) -> Array:
-    powers = np.exp(scores.astype(np.float64) / temperature)
-    return powers / powers.sum(axis=1, keepdims=True)
 
 
 def inverse_root(covariance: Array) -> Array:
@@ -67,7 +64,7 @@ def test_the_paper_s_method() -> None:
         ]
     )
     temperature = 0.3 * scores.std()
-    weights = softmax(scores, temperature)
+    weights = naive_softmax(scores, temperature)
     embeddings = np.einsum("im,imd->id", weights, bags.patches.astype(np.float64))
     assert how == "compared with each other (NumPy on the CPU, float32)"
     assert fitted.temperature == pytest.approx(temperature, rel=1e-3)
@@ -85,7 +82,7 @@ def test_the_default_method_with_normals() -> None:
     bank = normals.patches.reshape(-1, bags.dim)
     distances, index = naive_nearest(bags.patches.reshape(-1, bags.dim), bank)
     np.testing.assert_allclose(described.scores.ravel(), distances, atol=1e-3)
-    weights = keep_heaviest(softmax(described.scores, described.scores.std()))
+    weights = keep_heaviest(naive_softmax(described.scores, described.scores.std()))
     np.testing.assert_allclose(described.weights, weights, atol=1e-5)
     residual = bags.patches.astype(np.float64) - bank[index].reshape(bags.patches.shape)
     pooled = np.einsum("im,imd->id", weights, residual) - residual.mean(axis=1)
@@ -175,7 +172,7 @@ def test_regions_of_averages(masked: bool) -> None:
     assert described.region_embeddings.shape == (len(outlines), bags.dim)
     for region in range(len(outlines)):
         image, cells = outlines.images[region], outlines[region]
-        weights = softmax(scores[[image]][:, cells], fitted.temperature)[0]
+        weights = naive_softmax(scores[[image]][:, cells], fitted.temperature)[0]
         expected = weights @ bags.patches[image, cells].astype(np.float64)
         np.testing.assert_allclose(described.region_embeddings[region], expected, atol=1e-5)
 
@@ -201,7 +198,9 @@ def test_regions_of_residuals(masked: bool) -> None:
     for region in range(len(outlines)):
         image = outlines.images[region]
         cells = [cell for cell in outlines[region] if among[image, cell]]
-        flaw = softmax(scores[[image]][:, cells], fitted.temperature)[0] @ residual[image, cells]
+        flaw = (
+            naive_softmax(scores[[image]][:, cells], fitted.temperature)[0] @ residual[image, cells]
+        )
         inside = np.arange(36) if bags.valid is None else np.flatnonzero(bags.valid[image])
         evenly = inside[np.rint(np.linspace(0, len(inside) - 1, 36)).astype(int)]
         pooled = (flaw - residual[image, evenly].mean(axis=0)) @ fitted.whitening

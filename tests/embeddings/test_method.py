@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 
 from flawsort.core.errors import OptionError
+from flawsort.core.text import either
 from flawsort.embeddings.method import (
     NORMAL_TEMPERATURE,
     PEER_TEMPERATURE,
     PRESETS,
     Method,
+    poolings_of_any_weights,
     resolve,
 )
+from flawsort.embeddings.pooling import POOLINGS
+
+POOLING_NAMES = either(f"'{name}'" for name in POOLINGS)
+UNIFORM_POOLINGS = either(f"'{name}'" for name in poolings_of_any_weights())
 
 
 def test_presets_by_name_and_methods_as_given() -> None:
@@ -37,7 +43,7 @@ def test_an_unknown_preset_is_refused() -> None:
     ("options", "message"),
     [
         ({"weights": "max"}, r"weights must be 'auto' or 'uniform'\. Got 'max'\."),
-        ({"pooling": "max"}, r"pooling must be 'residual' or 'average'\. Got 'max'\."),
+        ({"pooling": "max"}, rf"pooling must be {POOLING_NAMES}\. Got 'max'\."),
         ({"nearest_share": 0.0}, r"greater than 0 and at most 1\. Got 0\.0\."),
         ({"nearest_share": 1.1}, r"greater than 0 and at most 1\. Got 1\.1\."),
         ({"nearest_share": math.nan}, r"greater than 0 and at most 1\. Got nan\."),
@@ -46,13 +52,22 @@ def test_an_unknown_preset_is_refused() -> None:
         ({"temperature": 0.0}, r"^temperature must be greater than 0 and finite\. Got 0\.0\."),
         ({"temperature": math.inf}, r"^temperature must be greater than 0 and finite\. Got inf\."),
         ({"absolute_temperature": -1.0}, r"^absolute_temperature must be greater than 0"),
-        ({"temperature": 1.0, "absolute_temperature": 1.0}, r"not both\."),
-        ({"weights": "uniform"}, r"use pooling='average' with it\."),
+        ({"temperature": 1.0, "absolute_temperature": 1.0}, r"one of the two, not both\."),
+        (
+            {"weights": "uniform"},
+            rf"pooling must be {UNIFORM_POOLINGS} for uniform weights: .* no residual to pool",
+        ),
     ],
 )
 def test_choices_outside_what_is_accepted(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         Method(**options)
+
+
+def test_the_poolings_of_today() -> None:
+    assert list(POOLINGS)[:2] == ["residual", "average"]
+    assert Method().pooling == "residual"
+    assert poolings_of_any_weights()[0] == "average"
 
 
 @pytest.mark.parametrize("n_peers", [None, "all", 2, 500])

@@ -21,21 +21,17 @@ from flawsort.embeddings.weights import (
     uniform_weights,
 )
 from helpers.bags import Array
+from helpers.oracles import naive_softmax
 
 SCORES = np.random.default_rng(0).uniform(0.2, 1.4, (4, 9))
 VALID = np.random.default_rng(1).random((4, 9)) > 0.4
-
-
-def naive_softmax(scores: list[float], temperature: float) -> list[float]:
-    powers = [math.exp(score / temperature) for score in scores]
-    return [power / sum(powers) for power in powers]
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0, 50.0])
 def test_soft_weights_are_the_papers_softmax(temperature: float) -> None:
     weights = soft_weights(SCORES.astype(np.float32), temperature)
     assert weights.dtype == np.float32
-    expected = [naive_softmax(row, temperature) for row in SCORES.tolist()]
+    expected = naive_softmax(SCORES, temperature)
     np.testing.assert_allclose(weights, expected, rtol=2e-5)
 
 
@@ -44,7 +40,7 @@ def test_patches_that_are_not_valid_get_nothing() -> None:
     for row, scores, valid in zip(weights, SCORES, VALID, strict=True):
         assert not row[~valid].any()
         np.testing.assert_allclose(
-            row[valid], naive_softmax(scores[valid].tolist(), 0.3), rtol=1e-5
+            row[valid], naive_softmax(scores[None, valid], 0.3)[0], rtol=1e-5
         )
 
 
@@ -124,7 +120,7 @@ def test_the_highest_scores_share_an_image(scores: Array, k: int, seed: int | No
         chosen = naive_highest(one, k, inside[row])
         expected = np.zeros((2, len(one)))
         expected[0, chosen] = 1 / len(chosen)
-        expected[1, chosen] = naive_softmax(one[chosen].tolist(), 0.3)
+        expected[1, chosen] = naive_softmax(one[None, chosen], 0.3)[0]
         np.testing.assert_allclose([hard[row], soft[row]], expected, rtol=1e-5)
     np.testing.assert_array_equal(scores, before)
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import flawsort
-import flawsort.fitting.fit
-import flawsort.fitting.memory
+from flawsort.fitting.memory import Need, Sizes
 from helpers.plates import (
     KINDS,
     MAIN,
@@ -26,6 +25,13 @@ from helpers.plates import (
     write_plates,
 )
 
+# Every set is too large for memory in a process of its own.
+STREAMING = """
+from flawsort import AnomalyClusterer
+from flawsort.fitting.memory import Sizes
+AnomalyClusterer.sizes = Sizes(in_memory=0, batch_images=16)
+"""
+SMALL_BATCHES = STREAMING.replace("in_memory=0, ", "")
 needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
 
 
@@ -126,12 +132,11 @@ def test_memory_that_is_not_enough_is_told_in_one_line(job: list[str | Path], cl
         )
     assert_refused(
         cli(*alone, "--max-memory", "100M"),
-        "Comparing 42 images with each other takes about 0.4 GB, more than --max-memory, 100 MB: "
-        "allow as much.",
+        "--max-memory must be at least 0.4 GB to compare 42 images with each other. Got 100 MB.",
     )
     assert_refused(
         cli(*alone, "--max-memory", "100M", "--peers", "10"),
-        "42 images take about 0.4 GB even when they are streamed. --max-memory is 100 MB: allow",
+        "--max-memory must be at least 0.4 GB for 42 images, even in batches. Got 100 MB.",
     )
 
 
@@ -139,16 +144,10 @@ def test_a_job_within_a_limit_is_streamed(
     job: list[str | Path], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cli(*job).code == 0
-    for name, size in (
-        ("BASE", 0),
-        ("PER_IMAGE", 0),
-        ("BANK", 0),
-        ("SAMPLE_IMAGES", 2),
-        ("BATCHED_IMAGES", 0),
-    ):
-        monkeypatch.setattr(flawsort.fitting.memory, name, size)
-    held, streamed = flawsort.fitting.memory.Need(42, 10, 64, 168), [*job, "--max-memory", "700K"]
-    assert held.streamed < 700 * 2**10 < held.in_memory
+    small = Sizes(base=0, per_image=0, bank=0, sample_images=42, batch_images=1)
+    monkeypatch.setattr(flawsort.AnomalyClusterer, "sizes", small)
+    held, streamed = Need(42, 10, 64, 168, sizes=small), [*job, "--max-memory", "1800K"]
+    assert held.streamed < 1800 * 2**10 < held.in_memory
     answer = cli(*streamed, "-o", "streamed")
     assert answer.code == 0
     assert "sorting: 42 of 42" in answer.err
@@ -166,16 +165,34 @@ def test_kill_while_sorting_batches(
     job: list[str | Path], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In a process of its own every set is too large.
-    kill_in("sorting", job, "from flawsort.fitting import fit, memory; memory.IN_MEMORY = 0\n"
-            "fit.BATCH_IMAGES = 16\n")  # fmt: skip
+    kill_in("sorting", job, STREAMING)
     assert not Path("run").exists()
-    assert len(list(Path("cache/parts").glob("*/*.parquet"))) == 1
-    monkeypatch.setattr(flawsort.fitting.memory, "IN_MEMORY", 0)
-    monkeypatch.setattr(flawsort.fitting.fit, "BATCH_IMAGES", 16)
+    assert len(list(Path("cache/parts").glob("*/*.part"))) == 1
+    monkeypatch.setattr(flawsort.AnomalyClusterer, "sizes", Sizes(in_memory=0, batch_images=16))
     assert cli(*job).code == 0
     assert not list(Path("cache/parts").iterdir())
     assert cli(*uncached(job), "-o", "again").code == 0
     assert results("again") == results("run")
+
+
+@needs_kill
+@pytest.mark.parametrize("many", [False, True])
+def test_kill_while_assigning(
+    job: list[str | Path], cli: Cli, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    assert cli(*job).code == 0
+    write_plates(Path("new"), ("streak", "dent", "good") * 14)
+    assign: list[str | Path] = ["assign", "new", "--run", "run", "--cache", "fresh", "-o"]
+    sizes = Sizes(in_memory=0 if many else 2**30, batch_images=16)
+    kill_in("sorting", [*assign, "cut.csv"], STREAMING if many else SMALL_BATCHES)
+    assert not Path("cut.csv").exists()
+    assert len(list(Path("fresh/parts").glob("*/*.part"))) == (1 if many else 0)
+    assert len(list(Path("fresh").glob("*/*.bag"))) == 16
+    monkeypatch.setattr(flawsort.AnomalyClusterer, "sizes", sizes)
+    assert cli(*assign, "cut.csv").code == 0
+    assert not list(Path("fresh").glob("parts/*"))
+    assert cli("assign", "new", "--run", "run", "--no-cache", "-o", "whole.csv").code == 0
+    assert Path("cut.csv").read_bytes() == Path("whole.csv").read_bytes()
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,17 @@ import pytest
 from flawsort import AnomalyClusterer, Bags, Method
 from flawsort.clusters.assign import Assignment, Groups, joined
 from flawsort.clusters.kinds import STANDING_OUT_SHARE, Kinds
-from flawsort.fitting import assign_new as newcomers
-from flawsort.fitting.assign_new import batches_of_bags, sort_newcomers
+from flawsort.fitting.assign import assign_set
+from flawsort.fitting.memory import Sizes
+from flawsort.fitting.runner import LocalRunner
+from flawsort.fitting.source import HeldSource
 
 GRID = (8, 9)
 N_PATCHES = 72
 # Flaws of three kinds, one to an image, then two images with two, one of them twice, and good ones.
 FLAWS = ((1,),) * 8 + ((2,),) * 8 + ((3,),) * 8 + ((1, 2), (3, 2), (3, 2)) + ((),) * 6
 COPY = 26
+SMALL_BATCHES = Sizes(batch_images=4)
 
 
 def bags_with(flaws: Sequence[tuple[int, ...]], seed: int = 0) -> Bags:
@@ -47,12 +50,9 @@ def parts() -> Bags:
 @pytest.fixture(scope="module")
 def model(parts: Bags) -> AnomalyClusterer:
     """Shared: change a copy of it."""
-    return AnomalyClusterer(n_clusters=4).fit(parts, normal=bags_with([()] * 10, seed=1))
-
-
-@pytest.fixture(autouse=True)
-def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newcomers, "BATCH_IMAGES", 4)
+    model = AnomalyClusterer(n_clusters=4)
+    model.sizes = SMALL_BATCHES
+    return model.fit(parts, normal=bags_with([()] * 10, seed=1))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def as_in_the_run(model: AnomalyClusterer, row: int, label: int) -> tuple[int, .
     images one that lies far from all others is of no group."""
     kinds = [label]
     for image, group in zip(model.regions_.outlines.images, model.regions_.labels, strict=True):
-        if image == row and group not in (-1, *kinds, *model._plain_groups()):
+        if image == row and group not in (-1, *kinds, *model.fitted_.plain_groups):
             kinds.append(int(group))
     return tuple(kinds)
 
@@ -80,7 +80,8 @@ def turned(model: AnomalyClusterer) -> AnomalyClusterer:
     """The same with other groups for the regions of its images."""
     other = copy(model)
     regions = model.regions_
-    other.regions_ = replace(regions, labels=(regions.labels + 1) % 4)
+    regions = replace(regions, labels=(regions.labels + 1) % 4)
+    other.fitted_ = replace(model.fitted_, regions=regions)
     return other
 
 
@@ -89,7 +90,7 @@ def test_kinds_of_the_run(model: AnomalyClusterer, group_of: dict[int, int]) -> 
     expected = [{group_of[kind] for kind in own or (0,)} for own in FLAWS]
     assert sets(model.kinds_) == expected
     assert [one[0] for one in model.kinds_] == model.labels_.tolist()
-    assert model._plain_groups() == {group_of[0]}
+    assert model.fitted_.plain_groups == {group_of[0]}
     # A flaw is where it was put, and there is nothing else.
     outlines = model.regions_.outlines
     counts = np.bincount(outlines.images, minlength=len(FLAWS))
@@ -169,18 +170,9 @@ def test_groups_that_look_normal_are_left_out(
     together = Bags(np.concatenate([new.patches, parts.patches[[24]]]), GRID)
 
     def found(normal: frozenset[int]) -> Assignment:
-        images, batches = batches_of_bags(together, (N_PATCHES, 12))
-        return sort_newcomers(
-            images,
-            batches,
-            model.describer_,
-            Groups.of(model.embeddings_, model.labels_),
-            shape=(N_PATCHES, 12),
-            fitted=model.images_,
-            fitted_scores=model.scores_,
-            fitted_regions=model.regions_,
-            plain_groups=normal,
-        )[1]
+        fitted, source = replace(model.fitted_), HeldSource.of(together)
+        vars(fitted)["plain_groups"] = normal  # instead of what it would find
+        return assign_set(source, fitted, LocalRunner(source), sizes=SMALL_BATCHES)[1]
 
     one, two, three = (group_of[kind] for kind in (1, 2, 3))
     every = found(frozenset())
@@ -206,7 +198,8 @@ def test_a_model_leaves_out_its_own_normal_group(
 ) -> None:
     other = copy(model)
     labels = np.full(len(model.regions_), group_of[0])
-    other.regions_ = replace(model.regions_, labels=labels)
+    regions = replace(model.regions_, labels=labels)
+    other.fitted_ = replace(model.fitted_, regions=regions)
     own = tuple((label,) for label in model.labels_.tolist())
     assert other.kinds_ == own
     found = other.assign(parts)[1]
@@ -216,7 +209,7 @@ def test_a_model_leaves_out_its_own_normal_group(
 def test_without_normals_groups_are_plain_where_nothing_stands_out(parts: Bags) -> None:
     peers = AnomalyClusterer(n_clusters=4).fit(parts)
     assert peers.image_heat_ is None
-    plain = peers._plain_groups()
+    plain = peers.fitted_.plain_groups
     standing_out = set(peers.regions_.outlines.images.tolist())
     for group in range(4):
         members = np.flatnonzero(peers.labels_ == group)

@@ -199,7 +199,7 @@ def test_boxes_are_told_in_the_whole_image(
     other = fit(tmp_path / "framed", [parts / name for name in names], view=View(roi=ROI))
     np.testing.assert_allclose(other.scores_, model.scores_, atol=1e-5)
     (parts / names[0]).unlink()  # one that has gone since is told as it was seen
-    table = make_run(other).regions
+    table = make_run(other.fitted_).regions
     outlines = other.regions_.outlines
     boxes = outlines.boxes(other.grid_)
     for region, image in enumerate(outlines.images):

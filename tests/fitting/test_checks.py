@@ -10,9 +10,18 @@ import pytest
 
 from flawsort import AnomalyClusterer, Method, OptionError
 from flawsort.embeddings.method import PRESETS
-from flawsort.fitting.checks import check_runner
+from flawsort.fitting.checks import check_fit_on_ray, check_runner
 
 SAMPLED = Method(n_peers=6)
+
+
+def check(
+    runner: str, method: Method, *, normals: bool, max_memory: str | None = None, **options: Any
+) -> None:
+    """As a fit checks them."""
+    check_runner(runner, **options)
+    if runner == "ray":
+        check_fit_on_ray(method, normals=normals, max_memory=max_memory)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +36,7 @@ SAMPLED = Method(n_peers=6)
     ],
 )
 def test_what_can_be_done(runner: str, method: Method, options: dict[str, Any]) -> None:
-    check_runner(runner, method, **{"normals": False, **options})
+    check(runner, method, **{"normals": False, **options})
 
 
 @pytest.mark.parametrize(
@@ -38,44 +47,49 @@ def test_what_can_be_done(runner: str, method: Method, options: dict[str, Any]) 
             "local",
             SAMPLED,
             {"address": "auto"},
-            "address is of a Ray cluster, and runner 'local' has none: use runner 'ray', or leave "
-            "it out. Got auto.",
+            "address is for a Ray cluster, and the runner 'local' has none: use the runner 'ray', "
+            "or leave it out. Got auto.",
         ),
-        ("local", SAMPLED, {"n_workers": 2}, "n_workers is of a Ray cluster"),
-        ("local", SAMPLED, {"parts": Path("x")}, "parts is of a Ray cluster"),
-        ("ray", Method(weights="uniform", pooling="average"), {}, "weights='uniform' compares"),
-        ("ray", PRESETS["paper"], {}, "runner 'ray' compares with a sample of peers"),
-        ("ray", Method(n_peers="all"), {}, "runner 'ray' compares with a sample of peers"),
+        ("local", SAMPLED, {"n_workers": 2}, "n_workers is for a Ray cluster"),
+        ("local", SAMPLED, {"parts": Path("x")}, "parts is for a Ray cluster"),
+        (
+            "ray",
+            Method(weights="uniform", pooling="average"),
+            {},
+            "runner must be 'local' for uniform",
+        ),
+        ("ray", PRESETS["paper"], {}, "n_peers must be a number, such as 128, for the"),
+        ("ray", Method(n_peers="all"), {}, "n_peers must be a number, such as 128, for the"),
         (
             "ray",
             SAMPLED,
             {"max_memory": "4GB"},
-            "runner 'ray' streams a set of any size, and workers take memory of their own, so "
-            "max_memory cannot be kept to: leave it out. Got '4GB'.",
+            "max_memory cannot be kept to with the runner 'ray': it streams a set of any size, and "
+            "its workers take memory of their own. Leave it out. Got '4GB'.",
         ),
         (
             "ray",
             SAMPLED,
             {"address": "auto"},
-            "The workers of a running cluster need parts, a folder that all its machines see, or a "
-            "URL such as s3://bucket/parts. Got address 'auto' and no parts.",
+            "parts must be given with the address of a running cluster: a folder that all its "
+            "machines see, or a URL such as s3://bucket/parts. Got the address 'auto' alone.",
         ),
     ],
 )
 def test_what_cannot(runner: str, method: Method, options: dict[str, Any], told: str) -> None:
     with pytest.raises(OptionError, match=f"^{re.escape(told)}"):
-        check_runner(runner, method, normals=False, **options)
+        check(runner, method, normals=False, **options)
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"address": "auto"}, "address is of a Ray cluster"),
-        ({"n_workers": 2}, "n_workers is of a Ray cluster"),
-        ({"parts": "work"}, "parts is of a Ray cluster"),
-        ({"runner": "ray", "method": "paper"}, "n_peers='all'"),
+        ({"address": "auto"}, "address is for a Ray cluster"),
+        ({"n_workers": 2}, "n_workers is for a Ray cluster"),
+        ({"parts": "work"}, "parts is for a Ray cluster"),
+        ({"runner": "ray", "method": "paper"}, "n_peers must be a number"),
         ({"runner": "ray", "max_memory": "4GB"}, "max_memory cannot be kept to"),
-        ({"runner": "ray", "address": "auto"}, "need parts"),
+        ({"runner": "ray", "address": "auto"}, "parts must be given with"),
     ],
 )
 def test_a_fit_says_so_before_it_looks_for_images(options: dict[str, Any], told: str) -> None:

@@ -16,30 +16,33 @@ import pytest
 from PIL import Image
 
 from flawsort import AnomalyClusterer, Method, View
+from flawsort import clusters as grouping
 from flawsort import estimator as pipeline
 from flawsort.backbones import load_backbone
 from flawsort.backbones.embed import embed_batch
-from flawsort.clusters import group as grouping
 from flawsort.clusters.advice import Advice
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, ImageSet, SetAside
-from flawsort.embeddings.describer import Described, Describer, fit_describer
+from flawsort.embeddings.describer import Described, Describer
 from flawsort.embeddings.extent import extents
 from flawsort.embeddings.heat import HeatScale, calibrate
 from flawsort.embeddings.pooling import residual_whitening
 from flawsort.embeddings.regions import Outlines, find_regions, region_scores, regions_of_images
 from flawsort.embeddings.weights import score_spread
-from flawsort.fitting import fit as streaming
-from flawsort.fitting import memory
-from flawsort.fitting import source as intake
-from flawsort.fitting.fit import LocalWorkers, Streamed, describe_batch, fit_streamed
+from flawsort.fitting import fit as fitting
+from flawsort.fitting import source as source_module
+from flawsort.fitting.fit import DescribedSet, FitOptions, KnownGood, describe_set
+from flawsort.fitting.memory import USUAL_SIZES, Need, Sizes
 from flawsort.fitting.parts import Batch, Part
-from flawsort.fitting.source import Intake
+from flawsort.fitting.runner import LocalRunner, describe_batch
+from flawsort.fitting.source import FileSource, HeldSource
 from flawsort.images.find import array_images, find_images
 from flawsort.images.inputs import distinct_rows
 from flawsort.scores.engines import CpuEngine, cpu
 from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
-from helpers.bags import flawed_patches, naive_peer_distances, same_partition
+from helpers.bags import flawed_patches, same_partition
+from helpers.described import fit_describer
+from helpers.oracles import naive_peer_distances
 from helpers.part_batches import assert_same_values
 from helpers.plates import KINDS, contents, plate, plate_arrays, settings, write_plates
 
@@ -50,13 +53,8 @@ PEERS = Method(n_peers=9)
 TURN = np.eye(12, k=1, dtype=np.float32)  # a whitening that tells
 
 
-@pytest.fixture(autouse=True)
-def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "BATCH_IMAGES", 5)
-
-
 class Shelf:
-    """Bags made up, and an embed function that finds them by content.
+    """A source of bags that are made up, each content once.
 
     bad: rows that cannot be used. calls: the names that were asked for each time. fails_at: the
     number of the call in which the power goes.
@@ -81,12 +79,29 @@ class Shelf:
         self.bad = frozenset(bad)
         self.calls: list[list[int]] = []
         self.fails_at = fails_at
+        self.told: dict[str, object] = {}
 
     @property
     def good(self) -> list[int]:
         return [row for row in range(N) if row not in self.bad]
 
-    def embed(self, images: ImageSet) -> tuple[Bags | None, ImageSet]:
+    @property
+    def contents(self) -> ImageSet:
+        return self.images
+
+    @property
+    def setting(self) -> dict[str, object]:
+        return self.told
+
+    def hold(self) -> HeldSource:
+        raise AssertionError("they are too many")
+
+    def sampled(self, random_state: int, sizes: Sizes) -> Shelf:
+        raise AssertionError("these are no normals")
+
+    def prune(self) -> None: ...
+
+    def batch(self, images: ImageSet) -> tuple[Bags | None, ImageSet]:
         rows = [int(digest.split()[1]) for digest in images.digests]
         self.calls.append(rows)
         if self.fails_at == len(self.calls):
@@ -100,13 +115,25 @@ class Shelf:
             bags = dataclasses.replace(bags, valid=None)
         return bags, images.without(aside)
 
-    def stream(self, method: Method = PEERS, **options: Any) -> Streamed:
-        normals = options.pop("normals", None)
-        options.setdefault("engine", CpuEngine())
-        return fit_streamed(self.images, self.embed, normals, method, **options)
+    def stream(
+        self,
+        method: Method = PEERS,
+        *,
+        normals: NormalReference | None = None,
+        normal_scores: Any = None,
+        runner: Any = None,
+        engine: Any = None,
+        sample: int = USUAL_SIZES.sample_images,
+        **options: Any,
+    ) -> DescribedSet:
+        """As a set that is too large for memory, five images at a time."""
+        sizes = Sizes(batch_images=5, sample_images=sample)
+        known = None if normals is None else KnownGood(normals, normal_scores)
+        given = FitOptions(method, engine or CpuEngine(), sizes=sizes, **options)
+        return describe_set(self, known, given, runner or LocalRunner(self))
 
 
-def assert_same(one: Streamed, other: Streamed) -> None:
+def assert_same(one: DescribedSet, other: DescribedSet) -> None:
     for name in ("scores", "weights", "embeddings"):
         first, second = getattr(one.described, name), getattr(other.described, name)
         assert first.dtype == second.dtype
@@ -173,7 +200,7 @@ def test_normals_as_in_memory(exact: bool | None) -> None:
     assert found.describer.reference is reference
 
 
-def check_described(found: Streamed, describer: Describer, described: Described) -> None:
+def check_described(found: DescribedSet, describer: Describer, described: Described) -> None:
     np.testing.assert_allclose(found.described.embeddings, described.embeddings, atol=1e-5)
     assert found.described.embeddings.dtype == np.float32
     for name in ("scores", "weights"):
@@ -216,34 +243,32 @@ def test_how_normals_are_searched_is_settled_for_the_whole_set(
     flop = 2 * (N * 16) * (6 * 16) * 12
     for limit, exact in ((flop, True), (flop - 1, False)):
         monkeypatch.setattr(cpu, "EXACT_FLOP", limit)
-        monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 3)
         reference = NormalReference.from_bags(normals)
-        Shelf().stream(Method(), normals=reference)
+        Shelf().stream(Method(), normals=reference, sample=3)
         assert reference.exact is exact
 
 
 def test_one_arithmetic_for_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "SINGLES_FLOP", N * N * 2 * 16 * 16 * 12)
     assert "float32" in Shelf().stream(Method(n_peers=1000), engine=CpuEngine("auto")).how
-    monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 12)
     flop = N * 9 * 2 * 16 * 16 * 12
     monkeypatch.setattr(cpu, "SINGLES_FLOP", flop)
-    assert "float32" in Shelf().stream(engine=CpuEngine("auto")).how
+    assert "float32" in Shelf().stream(engine=CpuEngine("auto"), sample=12).how
     monkeypatch.setattr(cpu, "SINGLES_FLOP", flop - 1)
-    found = Shelf().stream(engine=CpuEngine("auto"))
+    found = Shelf().stream(engine=CpuEngine("auto"), sample=12)
     assert "int8" in found.how
     assert isinstance(found.describer.reference, PeerReference)
     assert found.describer.reference.engine.name == "onnxruntime on the CPU, int8"
     np.testing.assert_array_equal(
-        found.described.scores, Shelf().stream(engine=CpuEngine("int8")).described.scores
+        found.described.scores,
+        Shelf().stream(engine=CpuEngine("int8"), sample=12).described.scores,
     )
 
 
 def test_the_size_of_the_whole_set_says_how_many_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 12)
     monkeypatch.setattr("flawsort.scores.reference.ALL_PEERS_UP_TO", 12)
     monkeypatch.setattr("flawsort.scores.reference.SAMPLED_PEERS", 7)
-    assert "a sample of 7 of them" in Shelf().stream(Method()).how
+    assert "a sample of 7 of them" in Shelf().stream(Method(), sample=12).how
 
 
 def test_known_scores_say_what_is_normal() -> None:
@@ -259,13 +284,10 @@ def test_known_scores_say_what_is_normal() -> None:
         assert (expected.low > 0.88) is (known is not None)
 
 
-def test_temperature_heat_and_whitening_are_measured_on_a_sample(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 11)
+def test_temperature_heat_and_whitening_are_measured_on_a_sample() -> None:
     shelf = Shelf(masked=True)
     assert shelf.bags.valid is not None
-    found = shelf.stream(random_state=4)
+    found = shelf.stream(random_state=4, sample=11)
     sample = np.random.default_rng(4).permutation(N)[:11]
     comparison, _ = compare_with_peers(shelf.bags, n_peers=9, nearest_share=0.2, random_state=4)
     scores = comparison.scores
@@ -285,16 +307,15 @@ def test_temperature_heat_and_whitening_are_measured_on_a_sample(
     assert shelf.calls[1:] == [list(range(N))[start : start + 5] for start in range(0, N, 5)]
 
 
-def test_more_peers_than_the_sample_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 6)
+def test_more_peers_than_the_sample_has() -> None:
     shelf = Shelf()
-    found = shelf.stream(PEERS)
+    found = shelf.stream(PEERS, sample=6)
     assert isinstance(found.describer.reference, PeerReference)
     assert len(found.describer.reference.peers) == 9
     assert [len(call) for call in shelf.calls] == [9, 5, 5, 5, 5, 5, 3]  # each peer once
 
 
-def test_everybody_who_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everybody_who_can_be_used() -> None:
     """As many peers as there are good files: they are compared with each other."""
     shelf = Shelf(bad=[2, 20])
     assert shelf.stream(Method(n_peers=26)).how.startswith("compared with each other (NumPy")
@@ -345,12 +366,9 @@ def test_progress_counts_images() -> None:
     ],
 )
 @pytest.mark.parametrize("masked", [False, True])
-def test_bad_files_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, bad: list[int], masked: bool
-) -> None:
-    monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 6)
+def test_bad_files_are_left_out(bad: list[int], masked: bool) -> None:
     shelf = Shelf(bad=bad, masked=masked)
-    found = shelf.stream(Method(n_peers=4, nearest_share=1.0))
+    found = shelf.stream(Method(n_peers=4, nearest_share=1.0), sample=6)
     good = shelf.good
     assert found.images.names == tuple(f"{row:02d}.png" for row in good)
     assert set(found.images.set_aside) == {SetAside(f"{row:02d}.png", f"torn {row}") for row in bad}
@@ -377,7 +395,7 @@ def test_bad_files_are_left_out(
     assert len([call for call in shelf.calls if call != sorted(call)]) <= -(-(6 + len(bad)) // 6)
 
 
-def check_regions_line_up(found: Streamed, bags: Bags) -> None:
+def check_regions_line_up(found: DescribedSet, bags: Bags) -> None:
     """Each region is of the image whose scores its highest one is among, and none is lost."""
     described, outlines = found.described, found.described.outlines
     assert len(outlines)
@@ -400,17 +418,14 @@ def test_what_was_set_aside_before_stays_listed_once() -> None:
     assert shelf.stream().images.set_aside == (old, SetAside("12.png", "torn 12"))
 
 
-def test_a_sample_in_pieces_of_which_some_have_no_padding(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 6)
+def test_a_sample_in_pieces_of_which_some_have_no_padding() -> None:
     order = np.random.default_rng(0).permutation(N)
     shelf = Shelf(masked=True, bad=order[:3].tolist())
     assert shelf.bags.valid is not None
     shelf.bags.valid[order[:6]] = True
     shelf.bags.valid[order[6:9], :3] = False
     sample = order[3:9]
-    found = shelf.stream(Method(n_peers=4))
+    found = shelf.stream(Method(n_peers=4), sample=6)
     bags = shelf.bags.take(sample)
     own = np.array([0, 1, 2, 3, -1, -1])
     scores = PeerReference(bags.patches[:4], 0.2).compare(bags, own=own).scores
@@ -436,19 +451,18 @@ def test_every_image_is_counted_once_where_all_are_bad() -> None:
 
     for count in (1, 5, 100):
         with pytest.raises(InputError, match=r"all 29 were set aside\. The first, '00\.png': torn"):
-            streaming._first_usable(images, np.arange(N), embed, count)
+            fitting._first_usable(images, np.arange(N), embed, count)
 
 
 @pytest.mark.parametrize("method", [PEERS, Method(pooling="average", n_peers=9)])
 def test_a_file_that_goes_away_on_the_way(method: Method) -> None:
-    shelf = Shelf()
+    class Fading(Shelf):
+        def batch(self, images: ImageSet) -> tuple[Bags | None, ImageSet]:
+            found = super().batch(images)
+            self.bad = frozenset([7])
+            return found
 
-    def embed(images: ImageSet) -> tuple[Bags | None, ImageSet]:
-        found = shelf.embed(images)
-        shelf.bad = frozenset([7])
-        return found
-
-    found = fit_streamed(shelf.images, embed, None, method, engine=CpuEngine())
+    found = Fading().stream(method)
     assert found.images.set_aside == (SetAside("07.png", "torn 7"),)
 
 
@@ -465,7 +479,7 @@ def test_a_batch_keeps_what_an_image_comes_to() -> None:
     shelf = Shelf(bad=[2], masked=True)
     describer = a_describer(shelf, [4, 1, 9])
     batch = Batch(shelf.images.take(range(5)), np.array([-1, 1, 5, -1, 0]))
-    part = describe_batch(batch, shelf.embed, describer)
+    part = describe_batch(batch, shelf.batch, describer)
     rows = [0, 1, 3, 4]
     assert part.digests == tuple(shelf.images.digests[row] for row in rows)
     described = describer.describe(shelf.bags.take(rows), own=np.array([-1, 1, -1, 0]))
@@ -494,7 +508,7 @@ def test_a_batch_of_bad_files_says_why() -> None:
     shelf = Shelf(bad=range(5))
     part = describe_batch(
         Batch(shelf.images.take(range(5)), np.full(5, -1)),
-        shelf.embed,
+        shelf.batch,
         a_describer(shelf, [0, 1, 2]),
     )
     assert (part.digests, part.features, part.valid) == ((), None, None)
@@ -509,15 +523,15 @@ def test_others_can_do_the_work(tmp_path: Path) -> None:
 
         def describe(self, batches: Sequence[Batch], describer: Describer) -> Iterator[Part]:
             self.sizes += [len(batch.images) for batch in batches]
-            return LocalWorkers(self._shelf.embed).describe(batches, describer)
+            return LocalRunner(self._shelf).describe(batches, describer)
 
         def clear(self) -> None: ...
 
     here, there = Shelf(), Shelf()
-    workers = Counting(there)
-    found = here.stream(workers=workers)
+    runner = Counting(there)
+    found = here.stream(runner=runner)
     assert_same(found, Shelf().stream())
-    assert workers.sizes == [5, 5, 5, 5, 5, 3]
+    assert runner.sizes == [5, 5, 5, 5, 5, 3]
     assert len(here.calls) == 1  # the sample
     assert len(there.calls) == 6
 
@@ -525,12 +539,13 @@ def test_others_can_do_the_work(tmp_path: Path) -> None:
 # ---- parts ----
 
 
-def keeping(shelf: Shelf, folder: Path, **setting: object) -> LocalWorkers:
-    return LocalWorkers(shelf.embed, setting, folder)
+def keeping(shelf: Shelf, folder: Path, **setting: object) -> LocalRunner:
+    shelf.told = setting
+    return LocalRunner(shelf, folder)
 
 
 def parts_in(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/*.parquet"))
+    return sorted(folder.glob("*/*.part"))
 
 
 @pytest.mark.parametrize("bad", [[], [0, 6], [5, 6, 7, 8, 9]])
@@ -539,10 +554,10 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, bad: list[int], masked: bool
     whole = Shelf(bad=bad, masked=masked).stream()
     cut_short = Shelf(bad=bad, masked=masked, fails_at=5)  # the sample and three batches
     with pytest.raises(KeyboardInterrupt):
-        cut_short.stream(workers=keeping(cut_short, tmp_path))
+        cut_short.stream(runner=keeping(cut_short, tmp_path))
     assert len(parts_in(tmp_path)) == 3
     rest = Shelf(bad=bad, masked=masked)
-    assert_same(rest.stream(workers=keeping(rest, tmp_path)), whole)
+    assert_same(rest.stream(runner=keeping(rest, tmp_path)), whole)
     assert rest.calls[1:] == [
         [15, 16, 17, 18, 19],
         [20, 21, 22, 23, 24],
@@ -550,26 +565,26 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, bad: list[int], masked: bool
     ]
     assert len(parts_in(tmp_path)) == 6
     nothing = Shelf(bad=bad, masked=masked)
-    workers = keeping(nothing, tmp_path)
-    assert_same(nothing.stream(workers=workers), whole)
+    runner = keeping(nothing, tmp_path)
+    assert_same(nothing.stream(runner=runner), whole)
     assert len(nothing.calls) == 1
-    workers.clear()
+    runner.clear()
     assert list(tmp_path.iterdir()) == []
-    workers.clear()
+    runner.clear()
 
 
 def test_damaged_parts_are_repaired(tmp_path: Path) -> None:
     first = Shelf()
-    whole = first.stream(workers=keeping(first, tmp_path))
+    whole = first.stream(runner=keeping(first, tmp_path))
     paths = parts_in(tmp_path)
     paths[1].write_bytes(b"torn")
     paths[3].write_bytes(b"")
     paths[4].unlink()
     rest = Shelf()
-    assert_same(rest.stream(workers=keeping(rest, tmp_path)), whole)
+    assert_same(rest.stream(runner=keeping(rest, tmp_path)), whole)
     assert len(rest.calls) == 1 + 3
     nothing = Shelf()
-    nothing.stream(workers=keeping(nothing, tmp_path))
+    nothing.stream(runner=keeping(nothing, tmp_path))
     assert len(nothing.calls) == 1
 
 
@@ -586,33 +601,33 @@ def test_damaged_parts_are_repaired(tmp_path: Path) -> None:
 )
 def test_another_run_takes_no_parts(tmp_path: Path, other: dict[str, Any]) -> None:
     first, second = Shelf(), Shelf()
-    first.stream(workers=keeping(first, tmp_path, backbone="one"))
+    first.stream(runner=keeping(first, tmp_path, backbone="one"))
     backbone = other.pop("backbone", "one")
-    workers = keeping(second, tmp_path, backbone=backbone)
-    second.stream(**other, workers=workers)
+    runner = keeping(second, tmp_path, backbone=backbone)
+    second.stream(**other, runner=runner)
     assert len(second.calls) == 1 + 6
-    workers.clear()
+    runner.clear()
     assert len(parts_in(tmp_path)) == 6  # those of the first
 
 
 def test_a_disk_that_keeps_nothing_costs_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     shelf = Shelf()
-    workers = keeping(shelf, tmp_path / "file" / "parts")
-    assert_same(shelf.stream(workers=workers), Shelf().stream())
-    workers.clear()
+    runner = keeping(shelf, tmp_path / "file" / "parts")
+    assert_same(shelf.stream(runner=runner), Shelf().stream())
+    runner.clear()
 
 
 def test_abandoned_parts_are_removed_and_not_the_run_s_own(tmp_path: Path) -> None:
     first = Shelf()
-    first.stream(workers=keeping(first, tmp_path))
+    first.stream(runner=keeping(first, tmp_path))
     [own] = tmp_path.iterdir()
     old = tmp_path / ("0" * 20)
     old.mkdir()
     for folder in (own, old):
         os.utime(folder, (0, 0))
     again = Shelf()
-    again.stream(workers=keeping(again, tmp_path))
+    again.stream(runner=keeping(again, tmp_path))
     assert len(again.calls) == 1
     assert list(tmp_path.iterdir()) == [own]
 
@@ -621,6 +636,7 @@ def test_abandoned_parts_are_removed_and_not_the_run_s_own(tmp_path: Path) -> No
 
 
 opened = functools.cache(load_backbone)
+STREAMED = Sizes(in_memory=0, batch_images=4)
 
 
 @pytest.fixture(autouse=True)
@@ -634,8 +650,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every set is too large for memory that is not compared with all of itself."""
-    monkeypatch.setattr(memory, "IN_MEMORY", 0)
-    monkeypatch.setattr(streaming, "BATCH_IMAGES", 4)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", STREAMED)
 
 
 @pytest.fixture
@@ -778,22 +793,20 @@ def test_a_streamed_run_sorts_new_images(plates: Path, tmp_path: Path, normal: b
 
 
 @pytest.mark.parametrize(
-    ("most", "streamed"), [(10**6, False), ("1M", False), (400_000, True), ("350 KB", True)]
+    ("most", "streamed"), [(10**6, False), ("1M", False), (450_000, True), ("430 KB", True)]
 )
 def test_max_memory_decides(
     monkeypatch: pytest.MonkeyPatch, most: str | int, streamed: bool
 ) -> None:
-    for name in ("BASE", "PER_IMAGE"):
-        monkeypatch.setattr(memory, name, 0)
-    monkeypatch.setattr(memory, "SAMPLE_IMAGES", 2)
-    monkeypatch.setattr(memory, "BATCHED_IMAGES", 0)
+    small = Sizes(base=0, per_image=0, sample_images=2, batch_images=1)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", small)
     model = fit(plate_arrays(), max_memory=most)
     assert model.scores_.dtype == (np.float16 if streamed else np.float32)
 
 
 def test_max_memory_holds_for_uniform_weights_too(plates: Path) -> None:
     method = Method(weights="uniform", pooling="average")
-    with pytest.raises(OptionError, match=r"14 images take about .* even when they are streamed"):
+    with pytest.raises(OptionError, match=r"^max_memory must be .* for 14 images, even in batches"):
         fit(plates / "parts", max_memory="1M", method=method)
 
 
@@ -801,10 +814,10 @@ def test_a_limit_that_cannot_be_met_is_told_before_the_work(plates: Path) -> Non
     def progress(*_: object) -> None:
         raise AssertionError("it went on")
 
-    with pytest.raises(OptionError, match=r"14 images take about .* max_memory is 1 MB: allow"):
+    with pytest.raises(OptionError, match=r"^max_memory must be .* for 14 images.* Got 1 MB\."):
         fit(plates / "parts", max_memory="1M", progress=progress)
     with pytest.raises(
-        OptionError, match=r"Comparing 14 images with each other takes about 0\.4 GB"
+        OptionError, match=r"^max_memory must be at least 0\.4 GB to compare 14 images with"
     ):
         fit(plates / "parts", max_memory="1M", method="default", progress=progress)
     with pytest.raises(OptionError, match=r"^max_memory must be a size such as .* Got 'x'.$"):
@@ -888,8 +901,8 @@ def _comes_first(path: Path, content: bytes, folder: Path) -> bool:
 
 @pytest.mark.usefixtures("streams")
 def test_many_normals_are_a_sample(plates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "IN_MEMORY", 64 * 168 * 2 * 8 + 5)
-    monkeypatch.setattr(intake, "MIN_SAMPLED_NORMALS", 3)
+    eight = dataclasses.replace(STREAMED, in_memory=64 * 168 * 2 * 8 + 5, min_normals=3)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", eight)
     first, second = (fit(plates / "parts", plates / "good") for _ in range(2))
     assert first.warnings_ == [
         "A sample of 8 of the 10 normal images is used, as many as fit in memory.",
@@ -903,7 +916,7 @@ def test_many_normals_are_a_sample(plates: Path, monkeypatch: pytest.MonkeyPatch
     np.testing.assert_array_equal(first.embeddings_, second.embeddings_)
     other = fit(plates / "parts", plates / "good", random_state=1)
     assert other.normals_ != first.normals_
-    monkeypatch.setattr(intake, "IN_MEMORY", 0)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", dataclasses.replace(eight, in_memory=0))
     least = fit(plates / "parts", plates / "good")
     assert least.normals_ is not None
     assert len(least.normals_) == 3
@@ -911,8 +924,8 @@ def test_many_normals_are_a_sample(plates: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("streams")
 def test_names_of_normals_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "IN_MEMORY", 64 * 168 * 2 * 20)
-    monkeypatch.setattr(intake, "MIN_SAMPLED_NORMALS", 3)
+    twenty = dataclasses.replace(STREAMED, in_memory=64 * 168 * 2 * 20, min_normals=3)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", twenty)
     good = plate_arrays(["good"] * 30)
     first, second = (fit(plate_arrays(), normals) for normals in (good, good[::-1]))
     assert isinstance(first.describer_.reference, NormalReference)
@@ -945,7 +958,7 @@ class Embedding:
             self.sizes.append(len(images))
             return real(images, *rest)
 
-        monkeypatch.setattr(intake, "embed_batch", count)
+        monkeypatch.setattr(source_module, "embed_batch", count)
 
     def during(self, images: list[Any], **parameters: Any) -> list[int]:
         """Batch sizes after the probes (of the images, and of the normals) and the sample."""
@@ -976,9 +989,9 @@ def test_what_is_kept_on_disk(home: Path, tmp_path: Path, named: bool) -> None:
     with pytest.raises(KeyboardInterrupt):
         fit(plate_arrays(), cache=cache, progress=stop_after(8))
     bags = [".bag"] * 14 if named else []
-    assert files_in(folder) == [*bags, ".parquet", ".parquet"]
+    assert files_in(folder) == [*bags, ".part", ".part"]
     model = fit(plate_arrays(), cache=cache)
-    assert files_in(folder) == [*bags, *[".parquet"] * 4]  # until the run is saved
+    assert files_in(folder) == [*bags, *[".part"] * 4]  # until the run is saved
     model.save(tmp_path / "run", report=False)
     assert files_in(folder) == bags
     assert not list((folder / "parts").iterdir())
@@ -1067,7 +1080,7 @@ def test_other_images_are_another_fit(home: Path, monkeypatch: pytest.MonkeyPatc
     assert embedding.during(plate_arrays(), cache="auto") == [4, 2]
 
 
-# ---- Intake ----
+# ---- FileSource ----
 
 
 def test_a_bag_is_measured_on_the_first_image_that_has_one(
@@ -1076,29 +1089,29 @@ def test_a_bag_is_measured_on_the_first_image_that_has_one(
     write_plates(tmp_path / "parts", KINDS)
     for number in range(8):
         (tmp_path / "parts" / f"bad{number}.png").write_bytes(b"torn %d" % number)
-    taken = Intake(fitted._same_backbone(), View(), None, None)
-    asked: list[memory.Need] = []
+    asked: list[Need] = []
 
-    def ask(need: memory.Need, limit: int | None, *, everybody: bool) -> bool:
+    def ask(need: Need, limit: int | None, *, everybody: bool) -> bool:
         asked.append(need)
         assert limit == 77
         assert not everybody
         return True
 
-    monkeypatch.setattr(intake, "shall_stream", ask)
+    monkeypatch.setattr(source_module, "shall_stream", ask)
     images = find_images(tmp_path / "parts")
     assert images.names[:9] == (*(f"bad{number}.png" for number in range(8)), "dent00.png")
     known = find_images(tmp_path / "parts").take([9, 10, 10])
     fewer = images.take([1, *range(7, 22), 15])
-    assert taken.streams(fewer, known, Method(), 77)
-    assert taken.streams(fewer, None, Method(n_peers=6), 77)
-    assert asked == [memory.Need(16, 2, 64, 168), memory.Need(16, 0, 64, 168, 6)]
+    source = FileSource(fewer, fitted._same_backbone(fitted.fitted_), View())
+    assert source_module.streams(source, dataclasses.replace(source, images=known), Method(), 77)
+    assert source_module.streams(source, None, Method(n_peers=6), 77)
+    assert asked == [Need(16, 2, 64, 168), Need(16, 0, 64, 168, 6)]
 
 
 def test_where_things_are_kept(home: Path, tmp_path: Path, fitted: AnomalyClusterer) -> None:
-    backbone = fitted._same_backbone()
+    backbone = fitted._same_backbone(fitted.fitted_)
     folders = [
-        Intake(backbone, View(), cache, None).cache_folder
+        FileSource(fitted.images_, backbone, View(), cache).cache_folder
         for cache in (None, "auto", tmp_path / "x", str(tmp_path / "x"))
     ]
     assert folders == [None, home, tmp_path / "x", tmp_path / "x"]

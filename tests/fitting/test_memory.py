@@ -8,9 +8,7 @@ import re
 import pytest
 
 from flawsort.core.errors import OptionError
-from flawsort.fitting import fit as streaming
-from flawsort.fitting import memory
-from flawsort.fitting.memory import Need, parse_size, shall_stream
+from flawsort.fitting.memory import USUAL_SIZES, Need, parse_size, shall_stream
 
 GB = 2**30
 # The default backbone: 1,024 patches of 168 dimensions.
@@ -69,22 +67,22 @@ def test_a_known_need_to_the_byte() -> None:
     """What each figure of the estimate stands for, so that none is lost unseen."""
     bag, n = 2 * 1024 * 168, 1000
     alone, known = need(n), need(n, 100)
-    in_memory = memory.BASE + n * bag + n * (32 * 1024 + 16 * 168 + memory.PER_IMAGE)
+    in_memory = USUAL_SIZES.base + n * bag + n * (32 * 1024 + 16 * 168 + USUAL_SIZES.per_image)
     peers = n * 1024 * (2 * 168 + 128)
     assert alone.in_memory == in_memory + peers
     assert known.in_memory == in_memory + 100 * bag + max(peers, 3 * 100 * bag)
-    streamed = memory.BASE + (memory.SAMPLE_IMAGES + memory.BATCHED_IMAGES) * bag
-    streamed += n * (8 * 1024 + 16 * 168 + memory.PER_IMAGE)
+    streamed = USUAL_SIZES.base + (USUAL_SIZES.sample_images + USUAL_SIZES.batched_images) * bag
+    streamed += n * (8 * 1024 + 16 * 168 + USUAL_SIZES.per_image)
     assert alone.streamed == streamed
     assert known.streamed == streamed + 4 * 100 * bag
     # A few images are never held more than thrice: as they are, and on the way.
     few = need(20)
     assert few.streamed == (
-        memory.BASE + 3 * 20 * bag + 20 * (8 * 1024 + 16 * 168 + memory.PER_IMAGE)
+        USUAL_SIZES.base + 3 * 20 * bag + 20 * (8 * 1024 + 16 * 168 + USUAL_SIZES.per_image)
     )
     many = 10**6
-    assert need(n, many).in_memory == in_memory + many * bag + memory.BANK
-    assert need(n, many).streamed == streamed + memory.IN_MEMORY + memory.BANK
+    assert need(n, many).in_memory == in_memory + many * bag + USUAL_SIZES.bank
+    assert need(n, many).streamed == streamed + USUAL_SIZES.in_memory + USUAL_SIZES.bank
 
 
 @pytest.mark.parametrize("way", ["bags", "in_memory", "streamed"])
@@ -108,13 +106,12 @@ def test_large_sets_need_less_when_streamed() -> None:
 
 
 def test_the_estimate_knows_how_streaming_works() -> None:
-    assert memory.SAMPLE_IMAGES == streaming.SAMPLE_IMAGES
-    assert memory.BATCHED_IMAGES >= 2 * streaming.BATCH_IMAGES
+    assert USUAL_SIZES.batched_images >= 2 * USUAL_SIZES.batch_images
 
 
 def test_peers_beyond_the_sample_are_counted() -> None:
     few, many = (Need(10_000, 0, **DEFAULT, n_peers=n) for n in (128, 4096))
-    beyond = 4096 - memory.SAMPLE_IMAGES
+    beyond = 4096 - USUAL_SIZES.sample_images
     assert many.streamed - few.streamed == (beyond + 4096 - 128) * few.bag
 
 
@@ -148,9 +145,8 @@ def test_a_limit_decides_where_there_is_one(n_normals: int) -> None:
 def test_all_pairs_cannot_be_streamed() -> None:
     assert round(need(20_000).in_memory / GB, 1) == 16.5
     told = (
-        "Comparing 20,000 images with each other takes about 16.6 GB, more than max_memory, "
-        "4.0 GB: allow as much, or compare with a sample of peers, which can be streamed: "
-        "n_peers=128."
+        "max_memory must be at least 16.6 GB to compare 20,000 images with each other. "
+        "Got 4.0 GB. Allow more, or compare with 128 peers, which works in batches."
     )
     with pytest.raises(OptionError, match=f"^{re.escape(told)}$"):
         shall_stream(need(20_000), 4 * GB, everybody=True)
@@ -158,20 +154,24 @@ def test_all_pairs_cannot_be_streamed() -> None:
 
 @pytest.mark.parametrize(("n_images", "limit"), [(100, 100 * 2**20), (20_000, 500 * 2**20)])
 def test_peers_are_not_advised_where_they_would_not_do(n_images: int, limit: int) -> None:
-    with pytest.raises(OptionError, match=r"more than max_memory, \d+ MB: allow as much\.$"):
+    with pytest.raises(
+        OptionError, match=r"^max_memory must be .* with each other\. Got \d+ MB\.$"
+    ):
         shall_stream(need(n_images), limit, everybody=True)
 
 
 def test_fewer_images_are_not_advised_where_they_would_not_do() -> None:
-    with pytest.raises(OptionError, match=r"max_memory is 1,000 bytes: allow [0-9.]+ GB\.$"):
+    with pytest.raises(
+        OptionError, match=r"^max_memory must be at least [0-9.]+ GB .* 1,000 bytes\.$"
+    ):
         shall_stream(need(20_000), 1000, everybody=False)
 
 
 def test_too_little_for_either_says_what_would_do() -> None:
     assert round(need(20_000).streamed / GB, 1) == 1.1
     told = (
-        "20,000 images take about 1.1 GB even when they are streamed. max_memory is 1.0 GB: "
-        "allow 1.1 GB, or sort fewer images at a time."
+        "max_memory must be at least 1.1 GB for 20,000 images, even in batches. Got 1.0 GB. "
+        "Allow more, or sort fewer images at a time."
     )
     with pytest.raises(OptionError, match=f"^{re.escape(told)}$"):
         shall_stream(need(20_000), GB, everybody=False)
@@ -179,8 +179,8 @@ def test_too_little_for_either_says_what_would_do() -> None:
 
 @pytest.mark.parametrize("n_images", [50, 3935, 5489, 20_000, 98_000, 100_000])
 def test_what_would_do_does(n_images: int) -> None:
-    with pytest.raises(OptionError, match="even when they are streamed") as told:
+    with pytest.raises(OptionError, match="even in batches") as told:
         shall_stream(need(n_images), 2**20, everybody=False)
-    allowed = re.search(r"allow ([0-9.]+ GB)", str(told.value))
+    allowed = re.search(r"at least ([0-9.]+ GB)", str(told.value))
     assert allowed is not None
     shall_stream(need(n_images), parse_size(allowed[1]), everybody=False)

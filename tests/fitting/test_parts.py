@@ -116,7 +116,7 @@ class TestParts:
     def test_names_follow_from_content(self, tmp_path: Path) -> None:
         batch, _ = a_batch()
         peer = Batch(batch.images, np.array([0, -1, -1, -1, -1]))
-        turned = Batch(batch.images.take([1, 0, 2, 3, 4]), batch.own)
+        turned = Batch(batch.images.take([1, 0, 2, 3, 4]), batch.self_rows)
         files = PartFiles("x", {"seed": 0})
         assert len({files.name(one) for one in (batch, peer, turned, a_batch(4)[0])}) == 4
         assert PartFiles("x", {"seed": 0}).name(batch) == files.name(batch)

@@ -18,16 +18,18 @@ import pytest
 
 from flawsort import AnomalyClusterer, BackboneError, InputError, OptionError, View
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, load_backbone
-from flawsort.backbones.embed import cache_setting, embed, embed_batch
+from flawsort.backbones.embed import cache_setting, embed
 from flawsort.core.records import Bags, ImageSet
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import Method
-from flawsort.fitting import fit as streaming
 from flawsort.fitting import ray_workers as fleet
-from flawsort.fitting.fit import Streamed, fit_streamed
+from flawsort.fitting.fit import DescribedSet, FitOptions, KnownGood, describe_set
+from flawsort.fitting.memory import Sizes
 from flawsort.fitting.parts import PartFiles, run_setting
 from flawsort.fitting.ray_cluster import check_one_machine, connected
-from flawsort.fitting.ray_workers import RayWorkers, engine_here, ray_workers
+from flawsort.fitting.ray_workers import RayRunner, engine_here, ray_runner
+from flawsort.fitting.runner import LocalRunner
+from flawsort.fitting.source import FileSource
 from flawsort.images.find import array_images, find_images
 from flawsort.images.inputs import distinct_rows
 from flawsort.scores.engines import CpuEngine, choose_engine
@@ -43,6 +45,7 @@ needs_ray = pytest.mark.skipif(
 # A library's warnings about itself are not ours to fix.
 pytestmark = pytest.mark.filterwarnings("default")
 VIEW = View()
+SMALL = Sizes(batch_images=2, sample_images=6)
 
 
 @pytest.fixture(scope="module")
@@ -85,30 +88,26 @@ def cluster() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "BATCH_IMAGES", 2)
-    monkeypatch.setattr(streaming, "SAMPLE_IMAGES", 6)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", SMALL)
 
 
 @pytest.fixture
-def fit(backbone: Backbone, plates_and_a_bad_one: ImageSet, known: Bags) -> Callable[..., Streamed]:
+def fit(
+    backbone: Backbone, plates_and_a_bad_one: ImageSet, known: Bags
+) -> Callable[..., DescribedSet]:
     """The set fitted by some workers, None for this process."""
 
-    def run(workers: Any, *, normals: bool = True, images: ImageSet | None = None) -> Streamed:
-        reference = NormalReference.from_bags(known) if normals else None
-        return fit_streamed(
-            images or plates_and_a_bad_one,
-            lambda some: embed_batch(some, backbone, VIEW),
-            reference,
-            Method(n_peers=4),
-            engine=CpuEngine(),
-            workers=workers,
-        )
+    def run(workers: Any, *, normals: bool = True, images: ImageSet | None = None) -> DescribedSet:
+        reference = KnownGood(NormalReference.from_bags(known)) if normals else None
+        source = FileSource(images or plates_and_a_bad_one, backbone, VIEW)
+        options = FitOptions(Method(n_peers=4), CpuEngine(), sizes=SMALL)
+        return describe_set(source, reference, options, workers or LocalRunner(source))
 
     return run
 
 
-def some_workers(backbone: Backbone, parts: str | Path | None, **others: Any) -> RayWorkers:
-    return ray_workers(
+def some_workers(backbone: Backbone, parts: str | Path | None, **others: Any) -> RayRunner:
+    return ray_runner(
         backbone=DEFAULT_BACKBONE,
         setting=cache_setting(backbone, VIEW),
         view=VIEW,
@@ -117,7 +116,7 @@ def some_workers(backbone: Backbone, parts: str | Path | None, **others: Any) ->
     )
 
 
-def diarists(backbone: Backbone, parts: Path, kind: type = DiaryWorker) -> RayWorkers:
+def diarists(backbone: Backbone, parts: Path, kind: type = DiaryWorker) -> RayRunner:
     parts.mkdir(exist_ok=True)
     return dataclasses.replace(some_workers(backbone, parts), worker=kind)
 
@@ -128,7 +127,7 @@ def diary(parts: Path) -> list[tuple[str, str]]:
     return [(line.split()[0], line.split()[1]) for line in lines]
 
 
-def assert_same(one: Streamed, other: Streamed) -> None:
+def assert_same(one: DescribedSet, other: DescribedSet) -> None:
     for name in ("scores", "weights", "embeddings"):
         np.testing.assert_array_equal(
             getattr(one.described, name), getattr(other.described, name), err_msg=name
@@ -147,7 +146,7 @@ def assert_same(one: Streamed, other: Streamed) -> None:
 class TestCluster:
     @pytest.mark.parametrize("normals", [True, False], ids=["normals", "peers"])
     def test_a_killed_worker_changes_nothing(
-        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path, normals: bool
+        self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path, normals: bool
     ) -> None:
         parts = tmp_path / "parts"
         found = fit(diarists(backbone, parts, OnceMortalWorker), normals=normals)
@@ -165,7 +164,7 @@ class TestCluster:
         assert {line.split()[2] for line in lines} == {"1"}  # threads, for a CPU a worker
 
     def test_parts_that_are_there_are_not_computed_again(
-        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+        self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path
     ) -> None:
         parts = tmp_path / "parts"
         first = fit(diarists(backbone, parts))
@@ -189,7 +188,7 @@ class TestCluster:
     def test_urls_in_and_out(
         self,
         backbone: Backbone,
-        fit: Callable[..., Streamed],
+        fit: Callable[..., DescribedSet],
         plates_and_a_bad_one: ImageSet,
         tmp_path: Path,
     ) -> None:
@@ -201,31 +200,31 @@ class TestCluster:
         here = fit(None)
         np.testing.assert_array_equal(result.described.embeddings, here.described.embeddings)
         assert result.images.names == here.images.names
-        assert len(list((tmp_path / "parts").glob("*/*.parquet"))) == 8
+        assert len(list((tmp_path / "parts").glob("*/*.part"))) == 8
 
     def test_a_batch_that_kills_every_worker_is_given_up(
-        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+        self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path
     ) -> None:
         workers = diarists(backbone, tmp_path / "parts", PoisonedWorker)
         with pytest.raises(InputError, match=r"The batch of '.*png' took its worker down 2 times"):
             fit(workers)
 
     def test_another_backbone_on_a_worker(
-        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+        self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path
     ) -> None:
         workers = some_workers(backbone, tmp_path / "parts", image_size=96)
         with pytest.raises(BackboneError, match=r"another one on .* Install the same files"):
             fit(workers)
 
     def test_parts_that_cannot_be_written(
-        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+        self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path
     ) -> None:
         (tmp_path / "parts").write_text("a file where a folder should be")
         with pytest.raises(OptionError, match=r"The parts cannot be .* in '.*parts/"):
             fit(some_workers(backbone, tmp_path / "parts"))
 
     def test_no_room_for_a_worker(
-        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+        self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path
     ) -> None:
         workers = some_workers(backbone, tmp_path, n_workers=None, cpus_per_worker=3)
         with pytest.raises(OptionError, match="No machine of the Ray cluster has 3 CPUs for a"):
@@ -244,7 +243,7 @@ class TestCluster:
 
         def look(stage: str, *_: int) -> None:
             if stage == "sorting":
-                seen.append(len(list(temporary.glob("flawsort-*/*/*.parquet"))))
+                seen.append(len(list(temporary.glob("flawsort-*/*/*.part"))))
 
         given = settings(n_clusters=2, n_workers=2, runner="ray", cache=cache, progress=look)
         model = AnomalyClusterer(**given).fit(plates / "parts")
@@ -254,12 +253,46 @@ class TestCluster:
         if cache is None:
             assert not home.exists()
             return
-        assert len(list(home.glob("parts/*/*.parquet"))) == 7
+        assert len(list(home.glob("parts/*/*.part"))) == 7
         model.discard_parts()
         assert list((home / "parts").iterdir()) == []
 
+    @pytest.mark.parametrize("normals", [True, False], ids=["normals", "peers"])
+    def test_new_images_are_assigned_as_here(
+        self, plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normals: bool
+    ) -> None:
+        monkeypatch.setenv("FLAWSORT_CACHE", str(tmp_path / "home"))
+        model = AnomalyClusterer(**settings(n_clusters=2))
+        model.fit(plates / "parts", normal=plates / "good" if normals else None)
+        model.save(tmp_path / "run", report=False)
+        write_plates(tmp_path / "new", ("dent", "streak", "good") * 3)
+        (tmp_path / "new" / "broken.png").write_bytes(b"not a picture")
+        here = AnomalyClusterer.load(tmp_path / "run")
+        here.cache, here.sizes = None, dataclasses.replace(SMALL, in_memory=0)
+        expected = here.assign(tmp_path / "new")
+        there = AnomalyClusterer.load(
+            tmp_path / "run", runner="ray", n_workers=2, parts=tmp_path / "parts"
+        )
+        images, found, scores = there.assign(tmp_path / "new", keep_parts=True)
+        assert images == expected[0]
+        assert [entry.name for entry in images.set_aside] == ["broken.png"]
+        np.testing.assert_array_equal(scores, expected[2])
+        for name in ("labels", "nearest", "confidence", "novelty", "unseen"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected[1], name))
+        assert found.kinds == expected[1].kinds
+        files = list((tmp_path / "parts").glob("*/*.part"))
+        assert len(files) == 5
+        times = {path: path.stat().st_mtime_ns for path in files}
+        files[2].unlink()
+        again = there.assign(tmp_path / "new", keep_parts=True)
+        np.testing.assert_array_equal(again[2], scores)
+        kept = [path for path in files if path.stat().st_mtime_ns == times[path]]
+        assert len(kept) == 4
+        there.discard_parts()
+        assert list((tmp_path / "parts").iterdir()) == []
+
     def test_arrays_stay_at_home(
-        self, backbone: Backbone, fit: Callable[..., Streamed], tmp_path: Path
+        self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path
     ) -> None:
         with pytest.raises(InputError, match="takes images from files or URLs"):
             fit(some_workers(backbone, tmp_path), images=array_images(plate_arrays()))
@@ -377,7 +410,7 @@ class TestSetting:
 
     def test_the_recipe_that_decides_is_in_it(self, recipe: fleet.WorkerSpec, known: Bags) -> None:
         def setting(**changes: Any) -> dict[str, object]:
-            workers = RayWorkers(dataclasses.replace(recipe, **changes), "parts")
+            workers = RayRunner(dataclasses.replace(recipe, **changes), "parts")
             return workers.setting([a_batch()[0]], a_describer(known))
 
         settings = [
@@ -391,7 +424,7 @@ class TestSetting:
         assert setting(cpus=7) == setting()
 
     def test_a_local_run_s_parts_are_taken(self, recipe: fleet.WorkerSpec, known: Bags) -> None:
-        workers = RayWorkers(recipe, "parts")
+        workers = RayRunner(recipe, "parts")
         batch, describer = a_batch()[0], a_describer(known)
         bags = {"backbone": "abc", "max_pixels": VIEW.max_pixels}
         assert workers.setting([batch], describer) == run_setting(bags, describer, [batch])
@@ -426,7 +459,7 @@ class TestOptions:
 
         Image.new("L", (4, 4), 255).save(tmp_path / "mask.png")
         view = View(mask=Path(os.path.relpath(tmp_path / "mask.png")))
-        workers = ray_workers(
+        workers = ray_runner(
             backbone="nets/a.onnx#out", setting={}, view=view, parts="parts", weights="w.pt"
         )
         recipe = workers.recipe

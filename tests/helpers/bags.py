@@ -1,4 +1,4 @@
-"""Bags and blobs made up for tests, and slow, plain answers to check fast ones against."""
+"""Bags and blobs made up for tests."""
 
 from __future__ import annotations
 
@@ -38,36 +38,6 @@ def blobs(sizes: list[int], *, dim: int = 6, spread: float = 0.3, seed: int = 0)
     rng = np.random.default_rng(seed)
     centres = 8 * np.eye(len(sizes), dim)
     return np.repeat(centres, sizes, axis=0) + spread * rng.standard_normal((sum(sizes), dim))
-
-
-def naive_distance(first: Array, second: Array) -> float:
-    """Between unit vectors, by their dot product in double precision.
-
-    Vectors in half precision are of unit length to a part in a thousand only, which is why this
-    is not the length of their difference.
-    """
-    cosine = sum(float(a) * float(b) for a, b in zip(first, second, strict=True))
-    return float(np.sqrt(max(2 - 2 * cosine, 0)))
-
-
-def naive_nearest(queries: Array, bank: Array) -> tuple[Array, Array]:
-    """(n,), (n,): distance and index of the nearest patch of the bank, the first of equal ones."""
-    distances, index = [], []
-    for query in queries.astype(np.float64):
-        cosines = (bank.astype(np.float64) * query).sum(axis=1)
-        distances.append(np.sqrt(max(2 - 2 * cosines.max(), 0)))
-        index.append(int(cosines.argmax()))
-    return np.array(distances), np.array(index)
-
-
-def naive_peer_distances(patches: Array, others: Array) -> Array:
-    """(n_others, n_patches): from each patch of one bag to the nearest of each other bag."""
-    return np.array(
-        [
-            [min(naive_distance(patch, other) for other in bag) for patch in patches]
-            for bag in others
-        ]
-    )
 
 
 def same_partition(first: Array, second: Array) -> bool:

@@ -20,7 +20,8 @@ from flawsort.scores.peer_statistics import (
     MeanOverPeers,
     MinOverPeers,
 )
-from helpers.bags import Array, naive_nearest, unit_vectors
+from helpers.bags import Array, unit_vectors
+from helpers.oracles import naive_nearest, naive_table
 
 
 def some_bags(
@@ -38,11 +39,6 @@ def some_bags(
     if kind == "opposed":
         values[1::2] *= -1
     return (values / np.linalg.norm(values, axis=-1, keepdims=True)).astype(dtype)
-
-
-def naive_table(patches: Array, others: Array) -> Array:
-    """(n, n_others, n_patches): from each patch to the nearest one of each other bag."""
-    return np.array([[naive_nearest(bag, other)[0] for other in others] for bag in patches])
 
 
 class Told:

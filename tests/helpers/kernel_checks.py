@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from helpers.bags import Array, naive_nearest, unit_vectors
+from helpers.bags import Array, unit_vectors
 from helpers.engine_checks import (
     Told,
     check_bank,
@@ -28,6 +28,7 @@ from helpers.engine_checks import (
     check_ties,
     some_bags,
 )
+from helpers.oracles import naive_nearest
 
 # Squared distances: products of halves are exact in single precision and in tf32, sums nearly so.
 SINGLES = 4e-6

@@ -19,7 +19,7 @@ from PIL import Image
 from flawsort import Run, RunError, open_run
 from flawsort.backbones.cache import Bag, BagCache
 from flawsort.cli import sample_images
-from flawsort.cli.assign_actions import write_table
+from flawsort.cli.assign import write_table
 from flawsort.core import storage
 from flawsort.fitting.parts import PartFiles
 from flawsort.labels.groups import first_labelling

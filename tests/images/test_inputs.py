@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, ImageSet, SetAside
@@ -21,7 +23,7 @@ from flawsort.images.inputs import (
     used_images,
     with_window,
 )
-from flawsort.images.view import View
+from flawsort.images.view import View, decode
 from helpers.bags import Array, unit_vectors
 
 
@@ -110,6 +112,81 @@ def test_arrays_keep_their_order() -> None:
         images = gather(given)
         assert isinstance(images, ImageSet)
         assert images.digests == array_images(arrays).digests
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (5, 7, 1), (5, 7, 3), (5, 7, 4)])
+def test_an_array_of_one_image_is_one_image(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    for given in (array, [array], array[np.newaxis]):
+        images = gather(given)
+        assert isinstance(images, ImageSet)
+        assert images.digests == array_images([array]).digests
+
+
+def test_a_stack_of_grey_images_is_as_many() -> None:
+    assert len(gather(np.zeros((6, 5, 7), np.uint8))) == 6
+    assert len(gather(np.zeros((6, 5, 7, 3), np.uint8))) == 6
+    with pytest.raises(InputError, match=r"Got \(2, 6, 5, 7, 3\)"):
+        gather(np.zeros((2, 6, 5, 7, 3), np.uint8))
+
+
+def test_what_is_no_image_is_refused() -> None:
+    for given in (7, None):
+        with pytest.raises(InputError, match=rf"Bags\. Got {type(given).__name__}\."):
+            gather(given)  # type: ignore[arg-type]
+
+
+# ---- PIL images ----
+
+
+def test_pil_images_alone_and_in_lists(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
+    picture = Image.fromarray(values)
+    alone, listed = gather(picture), gather([picture, values, picture.convert("L")])
+    assert isinstance(alone, ImageSet)
+    assert isinstance(listed, ImageSet)
+    assert alone.digests == listed.digests[:1] == listed.digests[1:2]
+    assert len(set(listed.digests)) == 2
+    with pytest.raises(InputError, match=r"Image 1 must be an array .*Files are given by their"):
+        gather([picture, tmp_path / "a.png"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "LA", "CMYK", "I;16", "F"])
+def test_a_pil_image_is_seen_as_its_file_is(tmp_path: Path, mode: str) -> None:
+    rng = np.random.default_rng(1)
+    if mode == "I;16":
+        picture = Image.fromarray(rng.integers(0, 2**16, (6, 9), np.uint16))
+    elif mode == "F":
+        picture = Image.fromarray(rng.random((6, 9), np.float32))
+    else:
+        picture = Image.fromarray(rng.integers(0, 256, (6, 9, 4), np.uint8)).convert(mode)
+    path = tmp_path / f"a.{'png' if mode not in ('CMYK', 'F') else 'tif'}"
+    picture.save(path)
+    view = View(window=(0.0, 1.0 if mode == "F" else 65535.0))
+    images = gather(Image.open(path))
+    assert isinstance(images, ImageSet)
+    seen = decode(images.sources[0], view, (6, 9)).frames
+    np.testing.assert_allclose(seen, decode(path, view, (6, 9)).frames, atol=1e-6)
+
+
+def test_a_pil_image_is_turned_upright() -> None:
+    values = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    content = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(values).save(content, "PNG", exif=exif)
+    images = gather(Image.open(content))
+    assert isinstance(images, ImageSet)
+    np.testing.assert_array_equal(images.sources[0], np.rot90(values, -1))
+
+
+def test_a_damaged_pil_image_is_told_by_its_number() -> None:
+    content = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    Image.fromarray(noise).save(content, "PNG")
+    half = Image.open(io.BytesIO(content.getvalue()[:3000]))
+    with pytest.raises(InputError, match=r"^Image 1 cannot be read: "):
+        gather([noise, half])
 
 
 # ---- bags ----

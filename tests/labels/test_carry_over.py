@@ -226,7 +226,7 @@ def test_labels_from_a_run_that_nobody_edited(here: Path, cli: Cli, undone: bool
     line = ("cluster", "parts", "-n", "good", "-k", "2", "--labels-from", "run", "-o", "run2")
     answer = cli(*line, *SMALL)
     assert answer.code == 0, answer.err
-    told = "Note: Nobody has said anything of run yet: grouped as if it were not given.\n"
+    told = "Note: run has not been reviewed yet, so no labels were taken from it.\n"
     assert told in answer.out
     one, other = read_labelling(here / "run"), read_labelling(here / "run2")
     np.testing.assert_array_equal(one.labels, other.labels)

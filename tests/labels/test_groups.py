@@ -143,7 +143,7 @@ def test_kinds_as_clustered(normals: bool, step: int) -> None:
         patches[row, 18:] = patches[row + step, 18:]
     model = AnomalyClusterer(n_clusters=4, random_state=0)
     good = Bags(patches[:8], (6, 6)) if normals else None
-    run = storing.make_run(model.fit(Bags(patches, (6, 6)), normal=good))
+    run = storing.make_run(model.fit(Bags(patches, (6, 6)), normal=good).fitted_)
     begun = first_labelling(run)
     shown = [";".join(map(str, some)) for some in kinds(run, begun)]
     assert shown == run.table["kinds"]

@@ -113,7 +113,7 @@ def model() -> AnomalyClusterer:
 
 @pytest.fixture(scope="module")
 def run(model: AnomalyClusterer) -> Run:
-    return make_run(model)
+    return make_run(model.fitted_)
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from flawsort import OptionError, Run, RunError, open_run
-from flawsort.cli.review_actions import review
+from flawsort.cli.review import serve_runs
 from flawsort.core.store import unsealed
 from flawsort.embeddings.heat import HeatScale, colour_table
 from flawsort.embeddings.regions import Outlines, mask_cells
@@ -1019,7 +1019,7 @@ class TestServing:
 
         monkeypatch.setattr("flawsort.review.server.serve", served)
         monkeypatch.setattr(socket, "gethostname", lambda: "line-3")
-        review([folder], host, 8765, None, False)
+        serve_runs([folder], host, 8765, None, False)
         lines = capsys.readouterr().out.splitlines()
         assert lines[0] == "Review: http://127.0.0.1:8765/?token=x"
         others = [line for line in lines if line.startswith("From other machines: ")]
@@ -1070,6 +1070,6 @@ class TestServing:
         own = "a token of my own".replace(" ", "-")
         serve([folder], token=own, open_browser=False, announce=said.append)
         assert said[-1].endswith(f"/?token={own}")
-        with pytest.raises(OptionError, match="The token must be 16 to 200 printable"):
+        with pytest.raises(OptionError, match=r"^token must be 16 to 200 printable"):
             serve([folder], token="short", open_browser=False)
         assert len(opened) == 1

@@ -77,7 +77,7 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="module")
 def run(fitted: AnomalyClusterer) -> Run:
-    return make_run(fitted)
+    return make_run(fitted.fitted_)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ class TestRoundTrip:
         answer = run_code(OPEN, tmp_path / "run", plates / "good")
         assert (answer.code, answer.err) == (0, "")
         opened, assigned = (json.loads(line) for line in answer.out.splitlines())
-        assert opened == fingerprint(make_run(model))
+        assert opened == fingerprint(make_run(model.fitted_))
         images, found, scores = model.assign(plates / "good")
         assert assigned == [
             list(images.names),
@@ -192,7 +192,8 @@ class TestRoundTrip:
     def test_regions_like_no_group(self, fitted: AnomalyClusterer, tmp_path: Path) -> None:
         model = copy_of(fitted)
         labels = np.where(np.arange(len(model.regions_)) % 3 == 0, -1, model.regions_.labels)
-        model.regions_ = dataclasses.replace(model.regions_, labels=labels)
+        regions = dataclasses.replace(model.regions_, labels=labels)
+        model.fitted_ = dataclasses.replace(model.fitted_, regions=regions)
         model.save(tmp_path / "run")
         assert open_(tmp_path / "run").regions["cluster"] == labels.tolist()
         assert_same_values(AnomalyClusterer.load(tmp_path / "run").regions_, model.regions_)
@@ -232,9 +233,10 @@ class TestRoundTrip:
         if way == "emptied":
             none = np.empty(0, np.int64)
             embeddings = model.regions_.embeddings[:0]
-            model.regions_ = Regions(Outlines.of([]), embeddings, none, none, np.empty(0))
+            regions = Regions(Outlines.of([]), embeddings, none, none, np.empty(0))
+            model.fitted_ = dataclasses.replace(model.fitted_, regions=regions)
         assert len(model.regions_) == 0
-        run = make_run(model)
+        run = make_run(model.fitted_)
         assert run.region_embeddings.shape == (0, run.embeddings.shape[1])
         assert run.table["kinds"] == [str(label) for label in model.labels_]
         model.save(tmp_path / "run")
@@ -299,16 +301,20 @@ class TestRoundTrip:
                 AnomalyClusterer.load(saved, **options).predict([plate("dent", 1)])
         assert asked == [None, "cpu"]
 
-    def test_a_loaded_model_is_not_saved_again(self, saved: Path, tmp_path: Path) -> None:
-        with pytest.raises(OptionError, match="loaded from a run: copy the run's folder instead"):
-            AnomalyClusterer.load(saved).save(tmp_path / "again")
+    def test_a_loaded_model_saves_the_same_run(self, saved: Path, tmp_path: Path) -> None:
+        AnomalyClusterer.load(saved).save(tmp_path / "again")
+        first, second = contents(saved), contents(tmp_path / "again")
+        assert {name: first[name] == second.get(name) for name in first} == dict.fromkeys(
+            first, True
+        )
+        assert first.keys() == second.keys()
 
     def test_bags(self, tmp_path: Path, cli: Cli) -> None:
         patches = np.random.default_rng(0).normal(size=(5, 4, 8)).astype(np.float32)
         patches /= np.linalg.norm(patches, axis=2, keepdims=True)
         model = AnomalyClusterer(n_clusters=2).fit(Bags(patches, (2, 2)))
         model.save(tmp_path / "run")
-        assert fingerprint(open_(tmp_path / "run")) == fingerprint(make_run(model))
+        assert fingerprint(open_(tmp_path / "run")) == fingerprint(make_run(model.fitted_))
         loaded = AnomalyClusterer.load(tmp_path / "run")
         assert np.array_equal(
             loaded.predict(Bags(patches, (2, 2))), model.predict(Bags(patches, (2, 2)))
@@ -655,7 +661,7 @@ class TestMap:
         for path, number in zip(sorted((plates / "parts").iterdir()), places, strict=True):
             shutil.copy(path, tmp_path / "renamed" / f"{number:02d}.png")
         model = AnomalyClusterer(**settings(n_clusters=2))
-        renamed = make_run(model.fit(tmp_path / "renamed", normal=plates / "good"))
+        renamed = make_run(model.fit(tmp_path / "renamed", normal=plates / "good").fitted_)
         assert np.array_equal(renamed.layout[places], run.layout)
         assert not np.array_equal(renamed.layout, run.layout)
 
@@ -664,11 +670,13 @@ class TestFlags:
     def test_only_compared_images_look_normal(self, plates: Path) -> None:
         sources = [plates / "parts", plates / "good" / "good00.png"]
         compared = AnomalyClusterer(**settings(n_clusters=3)).fit(sources, normal=plates / "good")
-        flags = dict(zip(compared.images_.names, make_run(compared).table["flags"], strict=True))
+        flags = dict(
+            zip(compared.images_.names, make_run(compared.fitted_).table["flags"], strict=True)
+        )
         assert "looks-normal" in flags["good00.png"].split(";")
         method = Method(weights="uniform", pooling="average")
         alike = AnomalyClusterer(**settings(n_clusters=3, method=method)).fit(sources)
-        found = make_run(alike)
+        found = make_run(alike.fitted_)
         assert not any("looks-normal" in words for words in found.table["flags"])
         assert found.manifest["mode"] == "uniform"
 

@@ -191,7 +191,7 @@ def large(fitted: AnomalyClusterer, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def thumbnails_of(model: AnomalyClusterer, count: int) -> tuple[bytes, ...]:
-    size = storing.input_size(model)
+    size = model.fitted_.input_size
     return storing.make_thumbnails(model.images_, model.view_, size, np.arange(count))
 
 

@@ -30,7 +30,8 @@ from flawsort.scores.peer_statistics import (
     MeanOverPeers,
     MinOverPeers,
 )
-from helpers.bags import Array, naive_nearest, naive_peer_distances, unit_vectors
+from helpers.bags import Array, unit_vectors
+from helpers.oracles import naive_nearest, naive_peer_distances, naive_scores
 
 # Dot products in single precision are good to about 1e-6, and so are squared distances; the
 # distances themselves are not where they are near 0.
@@ -206,15 +207,6 @@ def test_nothing_but_the_own_image_is_infinitely_far() -> None:
 
 
 # ---- peers ----
-
-
-def naive_scores(patches: Array, peers: list[int], count: int | None) -> Array:
-    """The mean over all peers but oneself, or over the `count` nearest ones."""
-    rows = []
-    for image, bag in enumerate(patches):
-        far = naive_peer_distances(bag, patches[[j for j in peers if j != image]])
-        rows.append(np.sort(far, axis=0)[:count].mean(axis=0))
-    return np.array(rows)
 
 
 CASES = [

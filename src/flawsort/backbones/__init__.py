@@ -49,8 +49,9 @@ def load_backbone(
         return _network(str(name), image_size, weights, device)
     if weights is not None:
         raise OptionError(
-            f"weights are for the networks of flawsort[torch]; backbone '{name}' has its own. "
-            f"Got '{weights}'; leave it out."
+            f"are for the networks of flawsort[torch]; backbone '{name}' has its own. "
+            f"Got '{weights}'; leave it out.",
+            parameter="backbone_weights",
         )
     if entry is not None:
         return OnnxBackbone.from_catalogue(str(name), entry, image_size)
@@ -64,8 +65,9 @@ def _network(
 
     if find_network(name) is None:
         raise BackboneError(
-            f"backbone must be one of {', '.join(sorted(catalogue()))} or the path of an .onnx "
-            f"file. Got '{name}'. flawsort[torch] adds {', '.join(NETWORKS)}, each also as "
-            f"NAME{LAST} for its last layer."
+            f"must be one of {', '.join(sorted(catalogue()))} or the path of an .onnx file. "
+            f"Got '{name}'. flawsort[torch] adds {', '.join(NETWORKS)}, each also as NAME{LAST} "
+            "for its last layer.",
+            parameter="backbone",
         )
     return TimmBackbone.load(name, weights=weights, image_size=image_size, device=device)

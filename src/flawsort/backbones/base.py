@@ -9,6 +9,8 @@ from flawsort.core.records import Floats
 
 # The paper's kernel (Section 4, "Implementation"): each patch also sees its eight neighbours.
 POOLING_KERNEL = 3
+# What a backbone would be given, where patches were given and there was none.
+INPUT_SIZE_OF_PATCHES = (256, 256)
 
 
 @dataclass(frozen=True)

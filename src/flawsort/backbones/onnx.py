@@ -149,15 +149,17 @@ def _input_size(
     if len(fixed) == 2:
         if image_size is not None and fixed != (image_size, image_size):
             raise BackboneError(
-                f"Backbone '{info.name}' takes images of {fixed[0]} x {fixed[1]} only. "
-                f"Got image_size {image_size}; leave it out."
+                f"must be left out for backbone '{info.name}', which takes images of {fixed[0]} x "
+                f"{fixed[1]} only. Got {image_size}.",
+                parameter="image_size",
             )
         return fixed[0], fixed[1]
     if image_size is None:
         return info.input_size
     if not (32 <= image_size <= 2048 and image_size % 32 == 0):
         raise BackboneError(
-            f"image_size must be a multiple of 32 between 32 and 2048. Got {image_size}."
+            f"must be a multiple of 32 between 32 and 2048. Got {image_size}.",
+            parameter="image_size",
         )
     return image_size, image_size
 

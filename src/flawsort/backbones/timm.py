@@ -128,8 +128,9 @@ def _side(name: str, network: Network, image_size: int | None) -> int:
     step = network.step
     if not (step <= image_size <= LARGEST_INPUT and image_size % step == 0):
         raise BackboneError(
-            f"image_size must be a multiple of {step} between {step} and {LARGEST_INPUT} for "
-            f"'{name}'. Got {image_size}."
+            f"must be a multiple of {step} between {step} and {LARGEST_INPUT} for '{name}'. "
+            f"Got {image_size}.",
+            parameter="image_size",
         )
     return image_size
 

@@ -29,7 +29,9 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
     suffix = path.suffix.lower()
     if suffix not in WEIGHTS_SUFFIXES:
         accepted = ", ".join(WEIGHTS_SUFFIXES)
-        raise OptionError(f"weights must be a file that ends in {accepted}. Got '{path}'.")
+        raise OptionError(
+            f"must be a file that ends in {accepted}. Got '{path}'.", parameter="backbone_weights"
+        )
     try:
         with path.open("rb"):  # what is wrong with the path itself, in the system's words
             pass

@@ -1,8 +1,11 @@
-"""The command `flawsort cluster`: arguments to calls. Heavy imports happen inside."""
+"""The command `flawsort cluster`: images to a run with its report. Heavy imports happen inside."""
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,19 +13,30 @@ import typer
 
 from flawsort.cli import console
 from flawsort.cli.options import (
+    COMPARING,
+    IMAGES,
+    MACHINES,
+    PAPER,
+    SCRIPTS,
+    Address,
     Arithmetic,
     Cache,
     Device,
     Glob,
     Json,
     NoCache,
+    Open,
+    Parts,
     Quiet,
+    Runner,
     Sources,
+    Workers,
     any_number,
-    cache_asked_for,
+    cache_folder,
+    number_or,
     whole_number,
 )
-from flawsort.core.errors import OptionError
+from flawsort.core.errors import InputError, OptionError
 
 if TYPE_CHECKING:
     from flawsort.embeddings.method import Method
@@ -32,13 +46,11 @@ if TYPE_CHECKING:
 
 def cluster(
     sources: Sources,
+    # The ten options that people need come first; the others follow under headings of their own.
     normal: Annotated[
         list[str] | None,
         typer.Option(
-            "--normal",
-            "-n",
-            metavar="IMAGES",
-            help="Known-good images, named likewise; may be repeated.",
+            "--normal", "-n", metavar="IMAGES", help="Known-good images; may be repeated."
         ),
     ] = None,
     output: Annotated[
@@ -47,29 +59,24 @@ def cluster(
     clusters: Annotated[
         str,
         typer.Option(
-            "--clusters", "-k", metavar="N", help="The number of groups, or auto for advice."
+            "--clusters", "-k", metavar="N", help="Number of groups; auto lets the images decide."
         ),
     ] = "auto",
     preset: Annotated[
-        str, typer.Option(metavar="NAME", help="default, or paper for the choices of the paper.")
+        str, typer.Option(metavar="NAME", help="default, or paper for the method of the paper.")
     ] = "default",
-    glob: Glob = None,
-    truth: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="A labelled folder or CSV to compare the groups with."),
-    ] = None,
     labels_from: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="A reviewed run: keep to what people said there, and to its names."
+            metavar="RUN", help="A reviewed run, whose group names and corrections are kept."
         ),
     ] = None,
-    fit: Annotated[
-        str,
+    truth: Annotated[
+        Path | None,
         typer.Option(
-            metavar="HOW", help="How other aspect ratios are fitted: stretch, pad or crop."
+            metavar="PATH", help="True labels to compare the groups with: a labelled folder or CSV."
         ),
-    ] = "stretch",
+    ] = None,
     roi: Annotated[
         str | None,
         typer.Option(
@@ -80,77 +87,103 @@ def cluster(
         str,
         typer.Option(metavar="TILES", help="Cut large images into ROWSxCOLUMNS tiles, like 2x3."),
     ] = "1",
-    max_pixels: Annotated[
-        int,
-        typer.Option(
-            parser=whole_number("--max-pixels"),
-            metavar="N",
-            help="Set larger images aside, against decompression bombs.",
-        ),
-    ] = 200_000_000,
-    backbone: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="A name from flawsort backbones, or the path of an ONNX file."
-        ),
-    ] = "efficientnet-lite2",
-    backbone_weights: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Weights of a named network, .safetensors or .pth."),
-    ] = None,
     device: Device = None,
-    arithmetic: Arithmetic = None,
-    runner: Annotated[
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing run.")
+    ] = False,
+    glob: Glob = None,
+    fit: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="local, or ray to share the work out over a Ray cluster."
+            metavar="HOW",
+            help="How to make images square: stretch, pad or crop.",
+            rich_help_panel=IMAGES,
         ),
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Of the Ray cluster; one is started here if not said."
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number("--workers"),
-            metavar="N",
-            help="Workers of the Ray cluster; as many as fit if not said.",
-        ),
-    ] = None,
-    parts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER", help="A folder or URL that all workers see, for what they finish."
-        ),
-    ] = None,
-    max_memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Stay within so much, like 4GB; streamed if need be."),
-    ] = None,
+    ] = "stretch",
     image_size: Annotated[
         int | None,
         typer.Option(
             parser=whole_number("--image-size"),
             metavar="PIXELS",
-            help="Side of the backbone's input, a multiple of its step.",
+            help="Side of the backbone's input; a multiple of its step.",
+            rich_help_panel=IMAGES,
         ),
     ] = None,
+    max_pixels: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number("--max-pixels"),
+            metavar="N",
+            help="Set larger images aside, to protect against decompression bombs.",
+            rich_help_panel=IMAGES,
+        ),
+    ] = 200_000_000,
+    backbone: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="A name from flawsort backbones, or the path of an ONNX file.",
+            rich_help_panel=IMAGES,
+        ),
+    ] = "efficientnet-lite2",
+    backbone_weights: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Weights of a named network, .safetensors or .pth.",
+            rich_help_panel=IMAGES,
+        ),
+    ] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Number of other images to compare each image with, or all.",
+            rich_help_panel=COMPARING,
+        ),
+    ] = None,
+    exact: Annotated[
+        bool | None,
+        typer.Option(
+            "--exact/--approximate",
+            help="Search known-good patches exactly or approximately; chosen by size if omitted.",
+            rich_help_panel=COMPARING,
+        ),
+    ] = None,
+    arithmetic: Arithmetic = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory to stay within, like 4GB; works in batches if necessary.",
+            rich_help_panel=MACHINES,
+        ),
+    ] = None,
+    runner: Runner = "local",
+    address: Address = None,
+    workers: Workers = None,
+    parts: Parts = None,
+    cache: Cache = None,
+    no_cache: NoCache = False,
     weights: Annotated[
         str | None,
-        typer.Option(metavar="HOW", help="auto, or uniform: every patch counts the same."),
+        typer.Option(
+            metavar="HOW",
+            help="auto, or uniform so that every patch counts the same.",
+            rich_help_panel=PAPER,
+        ),
     ] = None,
     pooling: Annotated[
-        str | None, typer.Option(metavar="HOW", help="What is pooled: {poolings}.")
+        str | None,
+        typer.Option(metavar="HOW", help="What is pooled: {poolings}.", rich_help_panel=PAPER),
     ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(
             parser=any_number("--temperature"),
             metavar="NUMBER",
-            help="Focus of the weights, in standard deviations of the scores.",
+            help="How far weights spread, in standard deviations of the scores.",
+            rich_help_panel=PAPER,
         ),
     ] = None,
     absolute_temperature: Annotated[
@@ -159,6 +192,7 @@ def cluster(
             parser=any_number("--absolute-temperature"),
             metavar="NUMBER",
             help="The same in units of the scores: the paper's tau.",
+            rich_help_panel=PAPER,
         ),
     ] = None,
     nearest_share: Annotated[
@@ -166,46 +200,33 @@ def cluster(
         typer.Option(
             parser=any_number("--nearest-share"),
             metavar="SHARE",
-            help="Share of the peers that a score is the mean over.",
+            help="Share of the other images that a score averages over, up to 1.",
+            rich_help_panel=PAPER,
         ),
-    ] = None,
-    peers: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="Compare with a sample of so many images, or all."),
-    ] = None,
-    exact: Annotated[
-        bool | None,
-        typer.Option("--exact/--approximate", help="Search among normals; by size if not said."),
     ] = None,
     seed: Annotated[
         int,
         typer.Option(
-            parser=whole_number("--seed"), metavar="N", help="Every random choice follows from it."
+            parser=whole_number("--seed"),
+            metavar="N",
+            help="Seed of every random choice.",
+            rich_help_panel=SCRIPTS,
         ),
     ] = 0,
-    cache: Cache = None,
-    no_cache: NoCache = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a run that is there already.")
-    ] = False,
+    browse: Open = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Group images by the kind of flaw they show, and save a run with its report."""
-    from flawsort.embeddings.method import PRESETS
-
-    if preset not in PRESETS:
-        raise OptionError(f"--preset must be one of {', '.join(PRESETS)}. Got '{preset}'.")
     choices: dict[str, Any] = {
         "weights": weights,
         "pooling": pooling,
         "temperature": temperature,
         "absolute_temperature": absolute_temperature,
         "nearest_share": nearest_share,
-        "n_peers": None if peers is None else _number_or(peers, "all", "--peers"),
+        "n_peers": None if peers is None else number_or(peers, "all", "n_peers"),
         "exact": exact,
     }
-    method = _with_choices(PRESETS[preset], choices)
     run_cluster(
         sources,
         normal or [],
@@ -214,11 +235,12 @@ def cluster(
         truth=truth,
         labels_from=labels_from,
         overwrite=overwrite,
+        browse=browse,
         quiet=quiet,
         as_json=as_json,
         parameters={
-            "n_clusters": _number_or(clusters, "auto", "--clusters"),
-            "method": method,
+            "n_clusters": number_or(clusters, "auto", "n_clusters"),
+            "method": _method(preset, choices),
             "backbone": backbone,
             "backbone_weights": backbone_weights,
             "device": device,
@@ -230,7 +252,7 @@ def cluster(
             "parts": parts,
             "image_size": image_size,
             "view": _view(fit, roi, tile, max_pixels),
-            "cache": cache_asked_for(cache, no_cache),
+            "cache": cache_folder(cache, no_cache),
             "random_state": seed,
         },
     )
@@ -241,18 +263,17 @@ def run_cluster(
     normal: list[str],
     output: Path,
     *,
-    glob: str | None,
-    truth: Path | None,
+    glob: str | None = None,
+    truth: Path | None = None,
     labels_from: Path | None = None,
     overwrite: bool,
+    browse: bool,
     quiet: bool,
     as_json: bool,
     parameters: dict[str, Any],
 ) -> None:
     """What `flawsort cluster` does, and `flawsort demo` after it. parameters: those of
     AnomalyClusterer."""
-    from flawsort.cli.actions import cluster_images, show_clusters
-
     with console.showing_progress(quiet) as progress:
         run, evaluation = cluster_images(
             sources,
@@ -264,50 +285,96 @@ def run_cluster(
             overwrite=overwrite,
             parameters={**parameters, "progress": progress},
         )
+    from flawsort.cli.cluster_summary import show_clusters, summary
+
     if as_json:
-        console.print_json(_summary(run, output, evaluation))
+        console.print_json(summary(run, output, evaluation))
     else:
         show_clusters(run, output, evaluation)
+    if browse:
+        import webbrowser
+
+        webbrowser.open((output / "report.html").absolute().as_uri())
 
 
-def _summary(run: Run, output: Path, evaluation: dict[str, Any] | None) -> dict[str, Any]:
-    from flawsort.cli.actions import groups
-    from flawsort.core.tables import as_rows
+def cluster_images(
+    sources: list[str],
+    normal: list[str],
+    output: Path,
+    *,
+    glob: str | None,
+    truth: Path | None,
+    labels_from: Path | None = None,
+    overwrite: bool,
+    parameters: dict[str, Any],
+) -> tuple[Run, dict[str, Any] | None]:
+    """The main job: find, embed, score, group, save with a report. labels_from: a run whose edits
+    are kept to, and carried over."""
+    from flawsort.estimator import AnomalyClusterer
+    from flawsort.images.find import find_images
+    from flawsort.labels.carry_over import Earlier
+    from flawsort.outputs.report import render_report
+    from flawsort.research.evaluate import EVALUATION
+    from flawsort.research.truth import read_truth
+    from flawsort.runs.convert import make_run
+    from flawsort.runs.folder import REPORT, prepare_output, save_run
 
-    kept = ("mode", "n_images", "n_normals", "clusters", "warnings", "set_aside", "timings")
-    figures = None
+    start = time.perf_counter()
+    model = AnomalyClusterer(**parameters)
+    earlier = None if labels_from is None else Earlier.of(labels_from)
+    carried = labels_from is not None and labels_from.resolve() == output.resolve()
+    prepare_output(output, overwrite=overwrite, carried=carried)
+    images = find_images(sources, glob=glob)
+    normals = find_images(normal, glob=glob) if normal else None
+    labels = None if truth is None else read_truth(truth, images)
+    found = time.perf_counter()
+    model.fit(images, normal=normals, known_groups=None if earlier is None else earlier.said)
+    fitted = time.perf_counter()
+    run = make_run(model.fitted_)
+    if earlier is not None:
+        run.manifest["warnings"].append(earlier.note(model.images_))
+    evaluation = None
+    if labels is not None:
+        evaluation = _evaluation(run, dict(zip(images.names, labels, strict=True)))
+    extra = {REPORT: render_report(run, evaluation)}
+    timings = run.manifest["timings"]
+    timings["find"] = round(timings["find"] + found - start, 3)
+    timings["report"] = round(time.perf_counter() - fitted, 3)  # with map and thumbnails
+    timings["total"] = round(time.perf_counter() - start, 3)  # all but writing to disk
     if evaluation is not None:
-        figures = {name: evaluation[name] for name in ("nmi", "ari", "f1", "purity", "true_k")}
-    return {
-        "run": str(output),
-        "report": str(output / "report.html"),
-        **{key: run.manifest[key] for key in kept},
-        "evaluation": figures,
-        "groups": groups(run),
-        "images": as_rows(run.table),
-    }
+        extra[EVALUATION] = json.dumps(evaluation, indent=2) + "\n"
+    furnish = None if earlier is None else partial(earlier.write, run)
+    save_run(run, output, overwrite=overwrite, extra=extra, furnish=furnish, carried=carried)
+    model.discard_parts()
+    return run, evaluation
 
 
-def _number_or(text: str, word: str, option: str) -> Any:
-    if text == word:
-        return word
+def _evaluation(run: Run, truth: dict[str, str | None]) -> dict[str, Any] | None:
+    """A run against the true label of each image by its name; a note if there is none to use."""
+    from flawsort.research.evaluate import evaluate
+
     try:
-        return int(text)
-    except ValueError:
-        raise OptionError(f"{option} must be {word} or a whole number. Got '{text}'.") from None
+        return evaluate(run, [truth[name] for name in run.names])
+    except InputError as error:  # the groups are there: a truth for none of them loses nothing
+        run.manifest["warnings"].append(f"Not evaluated: {error}")
+        return None
 
 
-def _with_choices(method: Method, choices: dict[str, Any]) -> Method:
-    """A preset with the choices made on the command line in its place."""
-    from flawsort.embeddings.method import poolings_of_any_weights
+def _method(preset: str, choices: dict[str, Any]) -> Method:
+    """A preset with the choices of the command line in place of its own."""
+    from flawsort.embeddings.method import PRESETS, poolings_of_any_weights
 
-    said = {name: value for name, value in choices.items() if value is not None}
-    if "absolute_temperature" in said and "temperature" not in said:
-        said["temperature"] = None
-    able = poolings_of_any_weights()
-    if said.get("weights") == "uniform" and "pooling" not in said and method.pooling not in able:
-        said["pooling"] = able[0]
-    return replace(method, **said)
+    if preset not in PRESETS:
+        raise OptionError(
+            f"must be one of {', '.join(PRESETS)}. Got '{preset}'.", parameter="preset"
+        )
+    given = {name: value for name, value in choices.items() if value is not None}
+    if "absolute_temperature" in given and "temperature" not in given:
+        given["temperature"] = None
+    method, able = PRESETS[preset], poolings_of_any_weights()
+    if given.get("weights") == "uniform" and "pooling" not in given and method.pooling not in able:
+        given["pooling"] = able[0]
+    return replace(method, **given)
 
 
 def _view(fit: str, roi: str | None, tile: str, max_pixels: int) -> View:
@@ -323,5 +390,5 @@ def _view(fit: str, roi: str | None, tile: str, max_pixels: int) -> View:
         tiles=parse_tiles(tile),
         max_pixels=max_pixels,
     )
-    view.describe()  # reads the mask: a bad one is said before anything is computed
+    view.describe()  # reads the mask, so that a bad one is refused before anything is computed
     return view

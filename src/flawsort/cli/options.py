@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, each said once."""
+"""Arguments and options that several commands share, and the plain help that shows them."""
 
 from __future__ import annotations
 
@@ -15,31 +15,25 @@ from flawsort.core.errors import FlawsortError, OptionError
 from flawsort.core.text import either
 
 _T = TypeVar("_T")
-# What errors call a parameter, where the option has another name.
-_OPTIONS = {
-    "n_clusters": "--clusters",
-    "n_peers": "--peers",
-    "n_workers": "--workers",
-    "random_state": "--seed",
-    "max_memory": "--max-memory",
-    "max_pixels": "--max-pixels",
-    "image_size": "--image-size",
-    "nearest_share": "--nearest-share",
-    "absolute_temperature": "--absolute-temperature",
-}
-# These are words of the language too: an option only where a message is about them.
-_WORDS = {
-    "tiles": "--tile",
-    "roi": "--roi",
-    "fit": "--fit",
-    "runner": "--runner",
-    "address": "--address",
-    "parts": "--parts",
-    "device": "--device",
-    "arithmetic": "--arithmetic",
-    "weights": "--weights",
-    "pooling": "--pooling",
-    "temperature": "--temperature",
+
+# Headings of the help: first the options that people need, then the others, in the order in which
+# a command declares them.
+FIRST = "Options"
+FEW_OPTIONS = 8
+IMAGES = "Looking at images"
+COMPARING = "Comparing images"
+MACHINES = "Memory and clusters of machines"
+PAPER = "The paper's choices"
+SCRIPTS = "Output and scripts"
+
+# Parameters of the library whose option has another name.
+_NAMES = {
+    "n_clusters": "clusters",
+    "n_peers": "peers",
+    "n_workers": "workers",
+    "random_state": "seed",
+    "method": "preset",
+    "tiles": "tile",
 }
 
 Sources = Annotated[
@@ -53,33 +47,99 @@ RunFolder = Annotated[
 ]
 Glob = Annotated[
     str | None,
-    typer.Option(metavar="PATTERN", help="Only files of folders whose name matches, like '*.png'."),
+    typer.Option(
+        metavar="PATTERN",
+        help="Take only files with matching names from folders, such as '*.png'.",
+        rich_help_panel=IMAGES,
+    ),
 ]
 Device = Annotated[
     str | None,
     typer.Option(
         metavar="DEVICE",
-        help=f"Where patches are compared and networks run: {ACCEPTED}.",
+        help=f"Computing device: {ACCEPTED}; a GPU is used by default if there is one.",
     ),
 ]
 Arithmetic = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="int8, float32, bfloat16, float16 or tf32; chosen by size if not said.",
+        help="Precision of the comparison: int8, float32, bfloat16, float16 or tf32; chosen by "
+        "size if omitted.",
+        rich_help_panel=COMPARING,
+    ),
+]
+Runner = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="local, or ray to distribute the work over a Ray cluster.",
+        rich_help_panel=MACHINES,
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Address of the Ray cluster; one is started on this machine if omitted.",
+        rich_help_panel=MACHINES,
+    ),
+]
+Parts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder or URL for finished batches, which every worker can write to.",
+        rich_help_panel=MACHINES,
     ),
 ]
 Cache = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Folder for embedded images; the user's own if not said."),
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder for embedded images; the user's cache folder if omitted.",
+        rich_help_panel=MACHINES,
+    ),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no embedded images.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for scripts.")]
+NoCache = Annotated[
+    bool,
+    typer.Option("--no-cache", help="Do not keep embedded images.", rich_help_panel=MACHINES),
+]
+Open = Annotated[
+    bool,
+    typer.Option("--open", help="Open the report in a browser.", rich_help_panel=SCRIPTS),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Do not show progress.", rich_help_panel=SCRIPTS),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON document instead of text.", rich_help_panel=SCRIPTS
+    ),
+]
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help names its arguments as they are typed: no braces, no Python types."""
+    """A command whose help is plain text under headings, and whose errors name its options."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an error about a parameter is told about the option that sets it."""
+        try:
+            return super().invoke(ctx)
+        except FlawsortError as error:
+            if error.parameter is not None:
+                error.parameter = self._option(error.parameter)
+            raise
+
+    def _option(self, parameter: str) -> str:
+        """The option that sets a parameter of the library; the parameter where there is none."""
+        wanted = _NAMES.get(parameter, parameter)
+        for one in self.params:
+            if one.name == wanted and one.param_type_name == "option":
+                return str(max(one.opts, key=len))
+        return parameter
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """`IMAGES...`, where newer parsers say `{IMAGES...}...`."""
@@ -88,17 +148,32 @@ class PlainCommand(TyperCommand):
         return [re.sub(once, r"...\1", piece).strip("{}") for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, then options, with names from registries filled in. Newer parsers say
-        `IMAGES... <list[str]>` of an argument."""
-        for title, kind in (("Arguments", "argument"), ("Options", "option")):
-            there = [one for one in self.get_params(ctx) if one.param_type_name == kind]
-            records = [record for one in there if (record := one.get_help_record(ctx))]
-            if kind == "argument":
-                records = [(name.partition(" <")[0], text) for name, text in records]
-            records = [(name, _filled(text)) for name, text in records]
+        """Arguments, the options that people need first, then the others under their headings,
+        with names from registries filled in."""
+        arguments: list[tuple[str, str]] = []
+        options: dict[str, list[tuple[str, str]]] = {FIRST: []}
+        of_help: list[tuple[str, str]] = []
+        for one in self.get_params(ctx):
+            record = one.get_help_record(ctx)
+            if record is None:
+                continue
+            if one.param_type_name == "argument":
+                # Newer parsers say `IMAGES... <list[str]>` of an argument.
+                arguments.append((record[0].partition(" <")[0], record[1]))
+            elif one.name == "help":
+                of_help.append(record)
+            else:
+                heading = getattr(one, "rich_help_panel", None) or FIRST
+                options.setdefault(heading, []).append(record)
+        few = sum(map(len, options.values())) <= FEW_OPTIONS
+        for heading in [name for name in options if name != FIRST]:
+            if few or len(options[heading]) == 1:  # needs no heading of its own
+                options[FIRST] += options.pop(heading)
+        options[list(options)[-1]] += of_help
+        for heading, records in {"Arguments": arguments, **options}.items():
             if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+                with formatter.section(heading):
+                    formatter.write_dl([(name, _filled(text)) for name, text in records])
 
 
 def _filled(text: str) -> str:
@@ -127,22 +202,38 @@ def _parser(option: str, convert: Callable[[str], _T], kind: str) -> Callable[[s
         try:
             return convert(text)
         except ValueError:
-            # No OptionError: that is a ValueError, which typer puts into words of its own.
+            # No OptionError: that is a ValueError, for which typer has a sentence of its own.
             raise FlawsortError(f"{option} must be {kind}. Got '{text}'.") from None
 
     return parse
 
 
-def cache_asked_for(cache: Path | None, no_cache: bool) -> Path | str | None:
-    """What --cache and --no-cache come to."""
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        parser=whole_number("--workers"),
+        metavar="N",
+        help="Number of workers of the Ray cluster; as many as fit if omitted.",
+        rich_help_panel=MACHINES,
+    ),
+]
+
+
+def cache_folder(cache: Path | None, no_cache: bool) -> Path | str | None:
+    """The cache that --cache and --no-cache choose: a folder, "auto", or None for no cache."""
     if cache is not None and no_cache:
         raise OptionError(
-            f"--cache and --no-cache contradict each other: leave one out. Got --cache '{cache}'."
+            f"contradicts --no-cache: leave one out. Got '{cache}'.", parameter="cache"
         )
     return None if no_cache else (cache or "auto")
 
 
-def with_options(message: str) -> str:
-    """An error's message with the options that were typed in place of Python's parameters."""
-    message = re.sub(rf"\b({'|'.join(_OPTIONS)})\b", lambda one: _OPTIONS[one[1]], message)
-    return re.sub(rf"^({'|'.join(_WORDS)})(?= (?:must|is) )", lambda one: _WORDS[one[1]], message)
+def number_or(text: str, word: str, parameter: str) -> Any:
+    """A whole number, or the one word that is accepted in its place."""
+    if text == word:
+        return word
+    try:
+        return int(text)
+    except ValueError:
+        problem = f"must be {word} or a whole number. Got '{text}'."
+        raise OptionError(problem, parameter=parameter) from None

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from flawsort.research.paper.run import Outcome
     from flawsort.research.paper.tables import Options
 
+NETWORK = "The network"
+METHOD = "The method"
+DEEP = "Deep clustering"
+
 
 def paper(
     data: Annotated[
@@ -36,44 +40,69 @@ def paper(
         ),
     ] = None,
     show_list: Annotated[
-        bool, typer.Option("--list", help="Show every table and figure and what it needs.")
+        bool, typer.Option("--list", help="List the tables and figures, and what they need.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SET", help="Use only this set, such as bottle or mtd; may be repeated."
+        ),
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Folder for results and intermediate files."
+        ),
+    ] = Path("paper-results"),
     backbone: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A network or ONNX file, wide_resnet50 if not said; may be repeated.",
+            help="A network or ONNX file, wide_resnet50 if omitted; may be repeated.",
+            rich_help_panel=NETWORK,
         ),
     ] = None,
-    weights: Annotated[
+    backbone_weights: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The network's weights, .safetensors or .pth."),
+        typer.Option(
+            "--weights",
+            metavar="FILE",
+            help="The network's weights, .safetensors or .pth.",
+            rich_help_panel=NETWORK,
+        ),
     ] = None,
     image_size: Annotated[
         int | None,
         typer.Option(
             parser=whole_number("--image-size"),
             metavar="PIXELS",
-            help="Side of the backbone's input, a multiple of its step.",
+            help="Side of the backbone's input; a multiple of its step.",
+            rich_help_panel=NETWORK,
         ),
     ] = None,
     resample: Annotated[
         str,
         typer.Option(
-            metavar="HOW", help="How images are resized: bilinear, or bicubic as timm does."
+            metavar="HOW",
+            help="How to resize images: bilinear, or bicubic as timm does.",
+            rich_help_panel=NETWORK,
         ),
     ] = "bilinear",
     device: Annotated[
         str | None,
         typer.Option(
-            metavar="DEVICE", help="Where a network runs: cpu or cuda; cuda where there is one."
+            metavar="DEVICE",
+            help="Where a network runs: cpu or cuda; a GPU by default if there is one.",
+            rich_help_panel=NETWORK,
         ),
     ] = None,
     temperature: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBER",
-            help="In standard deviations of the scores, else 0.3; best is an oracle.",
+            help="In standard deviations of the scores, 0.3 if omitted; best tries several and "
+            "takes the best by the true labels.",
+            rich_help_panel=METHOD,
         ),
     ] = None,
     tau: Annotated[
@@ -82,6 +111,7 @@ def paper(
             parser=any_number("--tau"),
             metavar="NUMBER",
             help="The paper's absolute tau instead of a temperature.",
+            rich_help_panel=METHOD,
         ),
     ] = None,
     seeds: Annotated[
@@ -89,34 +119,42 @@ def paper(
         typer.Option(
             parser=whole_number("--seeds"),
             metavar="N",
-            help="Random subsets of the tables that have them.",
+            help="Number of random subsets, in tables that have them.",
+            rich_help_panel=METHOD,
         ),
     ] = 100,
     exact: Annotated[
         bool | None,
-        typer.Option("--exact/--approximate", help="Search among normals; by size if not said."),
+        typer.Option(
+            "--exact/--approximate",
+            help="Search known-good patches exactly or approximately; chosen by size if omitted.",
+            rich_help_panel=METHOD,
+        ),
     ] = None,
     split_seed: Annotated[
         int,
         typer.Option(
             parser=whole_number("--split-seed"),
             metavar="N",
-            help="Draws the normals of the tiles where no list names them.",
+            help="Seed that draws the normals of the tiles where no list names them.",
+            rich_help_panel=METHOD,
         ),
     ] = 0,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SET", help="Only this set, such as bottle or mtd; repeatable."),
-    ] = None,
     deep: Annotated[
         bool | None,
         typer.Option(
-            "--deep/--no-deep", help="Train deep clustering too; if not said, where there is a GPU."
+            "--deep/--no-deep",
+            help="Also train deep clustering; by default only where there is a GPU.",
+            rich_help_panel=DEEP,
         ),
     ] = None,
     deep_weights: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="ResNet-50's ImageNet weights for it, else a download."),
+        typer.Option(
+            metavar="FILE",
+            help="ImageNet weights of ResNet-50 to begin with; downloaded if omitted.",
+            rich_help_panel=DEEP,
+        ),
     ] = None,
     deep_seeds: Annotated[
         int,
@@ -124,6 +162,7 @@ def paper(
             parser=whole_number("--deep-seeds"),
             metavar="N",
             help="How often each network is trained.",
+            rich_help_panel=DEEP,
         ),
     ] = 3,
     deep_epochs: Annotated[
@@ -131,15 +170,10 @@ def paper(
         typer.Option(
             parser=whole_number("--deep-epochs"),
             metavar="N",
-            help="Of each network, if not its own number.",
+            help="Epochs of each training; each network's own number if omitted.",
+            rich_help_panel=DEEP,
         ),
     ] = None,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Folder for results and what is kept for them."
-        ),
-    ] = Path("paper-results"),
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -156,7 +190,7 @@ def paper(
         data=tuple(data),
         output=output,
         backbones=tuple(backbone or (DEFAULT_NETWORK,)),
-        weights=weights,
+        weights=backbone_weights,
         image_size=image_size,
         view=View(resample=resample),  # type: ignore[arg-type]  # checked by View
         device=device,

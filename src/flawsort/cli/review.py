@@ -1,90 +1,70 @@
-"""The commands `flawsort review` and `flawsort export`: arguments to calls."""
+"""The command `flawsort review`: the groups of runs in a browser, until Ctrl-C."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flawsort.cli import console
-from flawsort.cli.options import Json, RunFolder, whole_number
-from flawsort.outputs.exports import FORMATS
+from flawsort.cli.options import whole_number
 
 
 def review(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="RUNS...", help="Runs, or folders of runs; this folder if not said."
-        ),
+        typer.Argument(metavar="RUNS...", help="Runs, or folders of runs; this folder if omitted."),
     ] = None,
     host: Annotated[
         str,
         typer.Option(
-            metavar="HOST", help="Where to listen. Others than this machine need a token."
+            metavar="HOST", help="Address to listen on. Other machines must present a token."
         ),
     ] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option(parser=whole_number("--port"), metavar="N", help="0 for any that is free."),
+        typer.Option(
+            parser=whole_number("--port"), metavar="N", help="Port to listen on; 0 for a free one."
+        ),
     ] = 8765,
     token: Annotated[
         str | None,
         typer.Option(
-            metavar="TOKEN", help="What others must know to come in; made up if not said."
+            metavar="TOKEN", help="Token that other machines must present; generated if omitted."
         ),
     ] = None,
     browse: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open a browser, or only say the address.")
+        bool, typer.Option("--open/--no-open", help="Open a browser, or only print the address.")
     ] = True,
 ) -> None:
     """Look at the groups of a run in a browser: name, merge, split, move, label, export."""
-    from flawsort.cli.review_actions import review as serve
-
-    serve(runs or [Path()], host=host, port=port, token=token, open_browser=browse)
+    serve_runs(runs or [Path()], host=host, port=port, token=token, open_browser=browse)
 
 
-def export(
-    run: RunFolder,
-    format: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="FORMAT",
-            help="What to write; the formats are listed above.",
-        ),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="PATH", help="The folder to write; of a book, the file."
-        ),
-    ],
-    link: Annotated[
-        str, typer.Option(metavar="HOW", help="Images into folders by copy, link or hardlink.")
-    ] = "copy",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what is there already.")
-    ] = False,
-    as_json: Json = False,
+def serve_runs(
+    folders: list[Path], host: str, port: int, token: str | None, open_browser: bool
 ) -> None:
-    """Write the groups of a run, as people left them, for other tools."""
-    from flawsort.cli.export_actions import export as write
-    from flawsort.cli.export_actions import show_export
+    """Serve runs, or folders of runs, and print the address."""
+    from flawsort.review.server import address_for_others, serve
 
-    result = write(run, format, output, link, overwrite)
-    if as_json:
-        console.print_json(result)
-    else:
-        show_export(result)
+    def announce(address: str) -> None:
+        console.say(f"Review: {address}")
+        for_others = address_for_others(address, host)
+        if for_others is not None:
+            console.say(
+                f"From other machines: {for_others} (or with this machine's IP address in place of "
+                "its name)"
+            )
+        console.say("Every edit is saved at once. Stop with Ctrl-C.")
+        sys.stdout.flush()  # whoever waits for the address reads it from a pipe
 
-
-# A line each, and no name broken in two: people copy them from here.
-export.__doc__ = "\n".join(
-    [
-        f"{export.__doc__}\n\n\b\nFormats:",
-        *(f"  {one.name:15}{one.words}" for one in FORMATS.values()),
-    ]
-)
+    serve(
+        folders,
+        host=host,
+        port=port,
+        token=token,
+        open_browser=open_browser,
+        announce=announce,
+    )

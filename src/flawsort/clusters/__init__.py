@@ -32,26 +32,26 @@ def group(
     order: Ints,
     n_clusters: int | Literal["auto"],
     *,
-    said: Ints | None = None,
+    known_groups: Ints | None = None,
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> Grouped:
     """Link, advise and cut. embeddings: (n, dim). order: in which they are linked, so that a result
-    follows from what images hold. said: (n,), the group that a person put each in, -1 for none:
-    images of one stay together, those of two apart, and there are at least as many groups."""
+    follows from what images hold. known_groups: (n,), the group that a person put each image in, -1
+    for none: images of one stay together, those of two apart, and there are at least as many."""
     ordered = embeddings[order]
-    if said is None or (said < 0).all():
+    if known_groups is None or (known_groups < 0).all():
         merges, at_least = tree(ordered, progress=progress), 1
     else:
-        merges = constrained_tree(ordered, said[order])
-        at_least = len(np.unique(said[said >= 0]))
+        merges = constrained_tree(ordered, known_groups[order])
+        at_least = len(np.unique(known_groups[known_groups >= 0]))
     advice = advise(ordered, merges, random_state=random_state)
     wanted = advice.k if n_clusters == "auto" else int(n_clusters)
     notes: tuple[str, ...] = ()
     if wanted < at_least:
         notes = (
-            f"{at_least} groups and not {wanted}: so many were told apart by people in the run "
-            "that the labels are from.",
+            f"Made {at_least} groups instead of {wanted}: reviewers of the earlier run kept that "
+            "many apart.",
         )
     k = max(wanted, at_least)
     labels = cut(merges, k)[np.argsort(order)]

@@ -127,15 +127,13 @@ def _too_few(n: int) -> str:
 def _reason(k: int, stable: float, standing: list[int]) -> str:
     subsets = "grouping random subsets of the images gives"
     if stable < MIN_STABILITY:
-        return f"{subsets.capitalize()} other groups (agreement {stable:.2f})."
-    same = "the same groups" if stable >= SAME_GROUPS else "much the same groups"
+        return f"{subsets.capitalize()} different groups (agreement {stable:.2f} of 1)."
+    same = "the same groups" if stable >= SAME_GROUPS else "partly different groups"
+    same += f" (agreement {stable:.2f} of 1)"
     if len(standing) == 1:
         # Fewer than two are one: nothing is told apart there.
         fewer = ", and with fewer groups clearly different images would be joined" if k > 2 else ""
-        return f"{subsets.capitalize()} {same} (agreement {stable:.2f}){fewer}."
+        return f"{subsets.capitalize()} {same}{fewer}."
     cuts = ", ".join(str(other) for other in standing[:-1]) + f" and {standing[-1]}"
     which = "both" if len(standing) == 2 else "all"
-    return (
-        f"{cuts} groups are {which} plausible; with {k}, {subsets} {same}, with an agreement of "
-        f"{stable:.2f}."
-    )
+    return f"{cuts} groups are {which} plausible; with {k}, {subsets} {same}."

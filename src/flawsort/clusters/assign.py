@@ -25,7 +25,7 @@ POINTS_AT_ONCE = 512
 FITTED_AT_ONCE = 2048
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Assignment:
     """Where new images belong. All arrays are (n,).
 
@@ -44,6 +44,11 @@ class Assignment:
     placed: Placement
     unseen: Floats
     kinds: tuple[tuple[int, ...], ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"Assignment({len(self.labels)} images, {len(self.unseen)} of a kind not seen before)"
+        )
 
     def take(self, rows: Sequence[int] | Ints) -> Assignment:
         """The images at `rows`, in that order."""

@@ -19,7 +19,7 @@ STANDING_OUT_SHARE = 0.5
 Kinds = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Regions:
     """The regions of a set of images, and the group that each is like.
 
@@ -36,6 +36,9 @@ class Regions:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Regions({len(self)} regions of {len(np.unique(self.outlines.images))} images)"
 
 
 def sort_regions(

@@ -126,14 +126,15 @@ def choose_device(device: str | None) -> str:
     if device is None:
         return next((kind for kind, gpu in GPUS.items() if gpu.count()), CPU)
     if not re.fullmatch(rf"{CPU}|({'|'.join(GPUS)})(:[0-9]+)?", device):
-        raise OptionError(f"device must be {ACCEPTED}. Got '{device}'.")
+        raise OptionError(f"must be {ACCEPTED}. Got '{device}'.", parameter="device")
     gpu = gpu_of(device)
     if gpu is not None and int(device.partition(":")[2] or 0) >= (count := gpu.count()):
         installed = find_spec("torch") is not None
         hint = "" if installed else " torch is not installed: pip install 'flawsort[torch]'."
         raise OptionError(
-            f"device '{device}' is not among the {count} GPUs that can be used here.{hint} Use "
-            "--device cpu, or leave it out."
+            f"'{device}' is not among the {count} GPUs that can be used here.{hint} Use cpu, or "
+            "leave it out.",
+            parameter="device",
         )
     return device
 

@@ -11,7 +11,20 @@ from __future__ import annotations
 
 
 class FlawsortError(Exception):
-    """Base of every error that flawsort raises on purpose."""
+    """Base of every error that flawsort raises on purpose.
+
+    parameter: the one at fault, where it is one. It begins the sentence that the problem goes on
+    with, and the command line puts its option there: "must be at least 2. Got 1." of n_clusters
+    reads "n_clusters must be at least 2. Got 1.", or "--clusters must be ...".
+    """
+
+    def __init__(self, problem: str = "", *, parameter: str | None = None) -> None:
+        super().__init__(problem)
+        self.parameter = parameter
+
+    def __str__(self) -> str:
+        problem = super().__str__()
+        return problem if self.parameter is None else f"{self.parameter} {problem}"
 
 
 class InputError(FlawsortError):

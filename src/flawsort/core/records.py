@@ -119,7 +119,7 @@ class ImageSet:
         return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bags:
     """The patch embeddings of a set of images (the paper's Z_i), in the order of the set.
 
@@ -152,6 +152,13 @@ class Bags:
 
     def __len__(self) -> int:
         return int(self.patches.shape[0])
+
+    def __repr__(self) -> str:
+        rows, columns = self.grid
+        return (
+            f"Bags({len(self)} images, {rows} x {columns} patches of {self.dim} dimensions, "
+            f"{self.patches.dtype})"
+        )
 
     @property
     def n_patches(self) -> int:

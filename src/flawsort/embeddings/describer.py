@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
 from flawsort.embeddings.extent import ExtentAxes, extents
-from flawsort.embeddings.heat import HeatScale, calibrate
+from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import Method
 from flawsort.embeddings.pooling import POOLINGS, Pooling
 from flawsort.embeddings.regions import (
@@ -21,13 +21,7 @@ from flawsort.embeddings.regions import (
     region_weights,
 )
 from flawsort.embeddings.weights import score_spread, soft_weights, uniform_weights
-from flawsort.scores.engines import Engine
-from flawsort.scores.reference import (
-    Comparison,
-    NormalReference,
-    Reference,
-    compare_with_peers,
-)
+from flawsort.scores.reference import Comparison, Reference
 
 EVERY_PATCH_ALIKE = "every patch alike"
 
@@ -59,7 +53,7 @@ class Described:
     region_embeddings: NDArray[np.float32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Describer:
     """All that it takes to describe new bags as those of a fitted set were.
 
@@ -76,6 +70,10 @@ class Describer:
     heat: HeatScale
     whitening: NDArray[np.float32] | None = None
     axes: ExtentAxes | None = None
+
+    def __repr__(self) -> str:
+        reference = "none" if self.reference is None else self.reference.kind
+        return f"Describer({self.method}; reference: {reference})"
 
     @property
     def pooling(self) -> Pooling:
@@ -155,47 +153,6 @@ class Describer:
         if self.reference is None:
             return self
         return replace(self, reference=self.reference.for_many(n_images, n_patches))
-
-
-def fit_describer(
-    bags: Bags,
-    normals: Bags | None,
-    method: Method,
-    *,
-    engine: Engine | None = None,
-    random_state: int = 0,
-    progress: Progress | None = None,
-) -> tuple[Describer, Described, str]:
-    """Describe a set by itself, from its normals if there are any; the words say how.
-
-    engine: where patches are compared; None for the CPU in float32.
-    """
-    if method.weights == "uniform":
-        alike = every_patch_alike(method)
-        return alike, alike.describe(bags), EVERY_PATCH_ALIKE
-    reference: Reference
-    normal_scores = None
-    if normals is not None:
-        reference = NormalReference.from_bags(
-            normals, exact=method.exact, engine=engine, random_state=random_state
-        )
-        comparison = reference.compare(bags, progress=progress)
-        normal_scores = reference.scores_of_normals(normals)
-    else:
-        comparison, reference = compare_with_peers(
-            bags,
-            n_peers=method.n_peers,
-            nearest_share=method.nearest_share,
-            engine=engine,
-            random_state=random_state,
-            progress=progress,
-        )
-    order = np.random.default_rng(random_state).permutation(len(bags))
-    heat = calibrate(comparison.scores, bags.valid, normal_scores)
-    bare = fit_state(method, reference, bags, comparison, order, heat=heat, progress=progress)
-    features = bare.pool(bags, comparison, progress=progress)
-    fitted = bare.with_axes(features)
-    return fitted, fitted.join(features), comparison.how
 
 
 def fit_state(

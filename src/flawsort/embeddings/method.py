@@ -44,28 +44,40 @@ class Method:
 
     def __post_init__(self) -> None:
         if self.weights not in ("auto", "uniform"):
-            raise OptionError(f"weights must be 'auto' or 'uniform'. Got '{self.weights}'.")
+            raise OptionError(
+                f"must be 'auto' or 'uniform'. Got '{self.weights}'.", parameter="weights"
+            )
         if self.pooling not in POOLINGS:
             names = either(f"'{name}'" for name in POOLINGS)
-            raise OptionError(f"pooling must be {names}. Got '{self.pooling}'.")
+            raise OptionError(f"must be {names}. Got '{self.pooling}'.", parameter="pooling")
         if not 0 < self.nearest_share <= 1:
             raise OptionError(
-                f"nearest_share must be greater than 0 and at most 1. Got {self.nearest_share}."
+                f"must be greater than 0 and at most 1. Got {self.nearest_share}.",
+                parameter="nearest_share",
             )
         counted = isinstance(self.n_peers, int) and self.n_peers >= 2
         if not (counted or self.n_peers in ("all", None)):
-            raise OptionError(f"n_peers must be 'all' or at least 2. Got {self.n_peers}.")
+            raise OptionError(
+                f"must be 'all' or at least 2. Got {self.n_peers}.", parameter="n_peers"
+            )
         for name in ("temperature", "absolute_temperature"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise OptionError(f"{name} must be greater than 0 and finite. Got {value}.")
+                raise OptionError(
+                    f"must be greater than 0 and finite. Got {value}.", parameter=name
+                )
         if self.temperature is not None and self.absolute_temperature is not None:
-            raise OptionError("Give temperature or absolute_temperature, not both.")
+            raise OptionError(
+                "replaces the temperature: give one of the two, not both. "
+                f"Got {self.absolute_temperature}, and {self.temperature} as the other.",
+                parameter="absolute_temperature",
+            )
         if self.weights == "uniform" and POOLINGS[self.pooling].needs_reference:
             able = either(f"'{name}'" for name in poolings_of_any_weights())
             raise OptionError(
-                f"weights='uniform' compares with nothing, so there is no {self.pooling} to pool: "
-                f"use pooling={able} with it."
+                f"must be {able} for uniform weights: they compare with nothing, so there is no "
+                f"{self.pooling} to pool. Got '{self.pooling}'.",
+                parameter="pooling",
             )
 
     def temperature_for(self, *, normals: bool, spread: float) -> float:
@@ -94,6 +106,7 @@ def resolve(method: str | Method) -> Method:
         return method
     if method not in PRESETS:
         raise OptionError(
-            f"method must be one of {', '.join(PRESETS)} or a Method. Got '{method}'."
+            f"must be one of {', '.join(PRESETS)} or a Method. Got '{method}'.",
+            parameter="method",
         )
     return PRESETS[method]

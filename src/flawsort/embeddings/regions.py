@@ -30,7 +30,7 @@ EDGE = 0.35
 MOST_OF_AN_IMAGE = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outlines:
     """Where the regions of a set of images are: image after image, of each the hottest first.
 
@@ -46,6 +46,9 @@ class Outlines:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def __repr__(self) -> str:
+        return f"Outlines({len(self)} regions of {len(np.unique(self.images))} images)"
 
     def __getitem__(self, region: int) -> NDArray[np.int32]:
         """The patches of a region."""

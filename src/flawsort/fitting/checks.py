@@ -1,4 +1,4 @@
-"""Whether what was asked for can be done, and what a person should know of what was given."""
+"""Whether a fit can do what its options say, and what a person should know of its images."""
 
 from __future__ import annotations
 
@@ -21,58 +21,65 @@ def check_n_clusters(n_clusters: object) -> None:
     if n_clusters == "auto":
         return
     if isinstance(n_clusters, bool) or not isinstance(n_clusters, int | np.integer):
-        raise OptionError(f"n_clusters must be 'auto' or a whole number. Got {n_clusters!r}.")
+        raise OptionError(
+            f"must be 'auto' or a whole number. Got {n_clusters!r}.", parameter="n_clusters"
+        )
     if n_clusters < 2:
-        raise OptionError(f"n_clusters must be at least 2. Got {n_clusters}.")
+        raise OptionError(f"must be at least 2. Got {n_clusters}.", parameter="n_clusters")
 
 
 def check_random_state(random_state: object) -> None:
     """A whole number from 0."""
     whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
     if not whole or random_state < 0:  # type: ignore[operator]
-        raise OptionError(f"random_state must be a whole number from 0. Got {random_state!r}.")
+        raise OptionError(
+            f"must be a whole number from 0. Got {random_state!r}.", parameter="random_state"
+        )
 
 
 def check_runner(
-    runner: object,
-    method: Method,
-    *,
-    normals: bool,
-    address: object = None,
-    n_workers: object = None,
-    parts: object = None,
-    max_memory: object = None,
+    runner: object, *, address: object = None, n_workers: object = None, parts: object = None
 ) -> None:
-    """ "local" or "ray", and options that go with it. normals: whether there are any."""
+    """ "local" or "ray", and the options that go with it."""
     if runner not in ("local", "ray"):
-        raise OptionError(f"runner must be 'local' or 'ray'. Got {runner!r}.")
+        raise OptionError(f"must be 'local' or 'ray'. Got {runner!r}.", parameter="runner")
     if runner == "local":
         given = {"address": address, "n_workers": n_workers, "parts": parts}
         for name, value in given.items():
             if value is not None:
                 raise OptionError(
-                    f"{name} is of a Ray cluster, and runner 'local' has none: use runner 'ray', "
-                    f"or leave it out. Got {value}."
+                    f"is for a Ray cluster, and the runner 'local' has none: use the runner "
+                    f"'ray', or leave it out. Got {value}.",
+                    parameter=name,
                 )
-        return
+    elif address is not None and parts is None:
+        raise OptionError(
+            "must be given with the address of a running cluster: a folder that all its machines "
+            f"see, or a URL such as s3://bucket/parts. Got the address {address!r} alone.",
+            parameter="parts",
+        )
+
+
+def check_fit_on_ray(method: Method, *, normals: bool, max_memory: object = None) -> None:
+    """What a fit on a Ray cluster cannot do. normals: whether there are any."""
     if method.weights == "uniform":
-        raise OptionError("weights='uniform' compares nothing, so runner 'ray' has nothing to do.")
+        raise OptionError(
+            "must be 'local' for uniform weights: they compare nothing, so a cluster has nothing "
+            "to do. Got 'ray'.",
+            parameter="runner",
+        )
     if method.n_peers == "all" and not normals:
         raise OptionError(
-            "runner 'ray' compares with a sample of peers, which the machine that calls embeds: "
-            "with all of them it would do the work alone. Got n_peers='all', which the preset "
-            "'paper' has too. Use n_peers=128 or the default method, give normal images, or leave "
-            "runner 'local'."
+            "must be a number, such as 128, for the runner 'ray' without normal images: this "
+            "machine embeds the peers, so with all of them it would do the work alone. Got 'all', "
+            "which the preset 'paper' has too.",
+            parameter="n_peers",
         )
     if max_memory is not None:
         raise OptionError(
-            "runner 'ray' streams a set of any size, and workers take memory of their own, so "
-            f"max_memory cannot be kept to: leave it out. Got {max_memory!r}."
-        )
-    if address is not None and parts is None:
-        raise OptionError(
-            "The workers of a running cluster need parts, a folder that all its machines see, or "
-            f"a URL such as s3://bucket/parts. Got address {address!r} and no parts."
+            "cannot be kept to with the runner 'ray': it streams a set of any size, and its "
+            f"workers take memory of their own. Leave it out. Got {max_memory!r}.",
+            parameter="max_memory",
         )
 
 
@@ -84,8 +91,9 @@ def check_count(n: int, n_clusters: int | str, found: ImageSet | None = None) ->
         raise InputError(f"At least 2 usable images are needed to group them. Got {n}{aside}.")
     if isinstance(n_clusters, int | np.integer) and n_clusters > n:
         raise OptionError(
-            f"n_clusters must be {'2' if n == 2 else f'between 2 and {n}'} (the number of images). "
-            f"Got {n_clusters}."
+            f"must be {'2' if n == 2 else f'between 2 and {n}'} (the number of images). "
+            f"Got {n_clusters}.",
+            parameter="n_clusters",
         )
 
 

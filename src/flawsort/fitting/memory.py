@@ -1,4 +1,4 @@
-"""How much memory a run takes, in memory or streamed, and which of the two it shall be."""
+"""How much memory a run takes, held in memory or streamed, and which of the two it is."""
 
 from __future__ import annotations
 
@@ -8,19 +8,8 @@ from dataclasses import dataclass, replace
 
 from flawsort.core.errors import OptionError
 
-# Up to so many bytes of bags a set is held in memory, unless a limit was given.
-IN_MEMORY = 2**30
-# What Python, NumPy and onnxruntime with a backbone take themselves.
-BASE = 400 * 2**20
-# Of an image besides its patches: its thumbnail, its names and digests, and its rows in tables.
-PER_IMAGE = 12_000
-# The sample of a streamed run, and its batches on the way, in images (see flawsort.fitting.fit).
-SAMPLE_IMAGES = 512
-BATCHED_IMAGES = 4 * 64
-# What is said to do where everybody cannot be compared with everybody.
+# What is advised where all images cannot be compared with each other.
 FEWER_PEERS = 128
-# A bank of normals, its inverted lists, and what building them takes.
-BANK = 3 * 512 * 2**20
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -31,8 +20,45 @@ def parse_size(text: str | int) -> int:
     amount = float(found[1]) if found else 0.0
     size = int(amount * _UNITS[found[2].upper()]) if found and math.isfinite(amount) else 0
     if size <= 0:
-        raise OptionError(f"max_memory must be a size such as 4GB or 500M. Got '{text}'.")
+        raise OptionError(
+            f"must be a size such as 4GB or 500M. Got '{text}'.", parameter="max_memory"
+        )
     return size
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much a run holds at a time, and what the estimate of its memory counts with.
+
+    in_memory: up to this many bytes of bags are held in memory, unless a limit was given.
+    batch_images: images in a batch, 22 MB of bags with the default backbone, and enough queries
+        for a search. sample_images: the temperature and the heat scale of a streamed set are
+        measured on this many images. min_normals: a sample of the normals has at least this many,
+        however large a bag is. batches_between_pruning: the cache is pruned after this many
+        batches, 1.4 GB of bags with the default backbone. compared_with_regions: regions are
+        compared with at most this many images of a large set.
+    base: what Python, NumPy and onnxruntime with a backbone take. per_image: of an image besides
+        its patches: its thumbnail, its names and digests, and its rows in tables. bank: a bank of
+        normals, its inverted lists, and what building them takes.
+    """
+
+    in_memory: int = 2**30
+    batch_images: int = 64
+    sample_images: int = 512
+    min_normals: int = 64
+    batches_between_pruning: int = 64
+    compared_with_regions: int = 16384
+    base: int = 400 * 2**20
+    per_image: int = 12_000
+    bank: int = 3 * 512 * 2**20
+
+    @property
+    def batched_images(self) -> int:
+        """Images of the batches that are on the way at a time."""
+        return 4 * self.batch_images
+
+
+USUAL_SIZES = Sizes()
 
 
 @dataclass(frozen=True)
@@ -44,6 +70,7 @@ class Need:
     n_patches: int
     dim: int
     n_peers: int = 0
+    sizes: Sizes = USUAL_SIZES
 
     @property
     def bag(self) -> int:
@@ -57,58 +84,61 @@ class Need:
     @property
     def in_memory(self) -> int:
         """Bytes, about, of a run with all bags in memory."""
+        sizes = self.sizes
         # Scores and weights in single precision, and what they are copied to and computed from.
-        results = self.n_images * (32 * self.n_patches + 16 * self.dim + PER_IMAGE)
+        results = self.n_images * (32 * self.n_patches + 16 * self.dim + sizes.per_image)
         # With peers the same patches in eight bits, twice, and the nearest distances of each.
         peers = self.n_images * self.n_patches * (2 * self.dim + 128)
-        known = min(BANK, 3 * self.n_normals * self.bag)
-        return BASE + self.bags + results + max(peers, known)
+        known = min(sizes.bank, 3 * self.n_normals * self.bag)
+        return sizes.base + self.bags + results + max(peers, known)
 
     @property
     def streamed(self) -> int:
         """Bytes, about, of a run that streams."""
+        sizes = self.sizes
         # Scores and weights in half precision, joined and put in order, which takes them twice.
-        results = self.n_images * (8 * self.n_patches + 16 * self.dim + PER_IMAGE)
+        results = self.n_images * (8 * self.n_patches + 16 * self.dim + sizes.per_image)
         normals = self.n_normals * self.bag
-        known = min(normals, IN_MEMORY) + min(BANK, 3 * normals)
+        known = min(normals, sizes.in_memory) + min(sizes.bank, 3 * normals)
         # Peers come out of the sample, and are kept twice: as they are, and in eight bits.
-        held = max(SAMPLE_IMAGES, self.n_peers) + self.n_peers + BATCHED_IMAGES
+        held = max(sizes.sample_images, self.n_peers) + self.n_peers + sizes.batched_images
         held = min(held, 3 * self.n_images)
-        return BASE + held * self.bag + results + known
+        return sizes.base + held * self.bag + results + known
 
 
 def shall_stream(need: Need, max_memory: int | None, *, everybody: bool) -> bool:
     """Whether a run streams. everybody: all images are compared with each other, which cannot be
     streamed. OptionError where max_memory cannot be met, with what would meet it."""
     if max_memory is None:
-        return not everybody and need.bags > IN_MEMORY
+        return not everybody and need.bags > need.sizes.in_memory
     if need.in_memory <= max_memory:
         return False
     if everybody:
         sampled = replace(need, n_peers=FEWER_PEERS)
         would_do = need.n_images > FEWER_PEERS and sampled.streamed <= max_memory
         raise OptionError(
-            f"Comparing {need.n_images:,} images with each other takes about "
-            f"{_enough(need.in_memory)}, more than max_memory, {_shown(max_memory)}: allow as much"
+            f"must be at least {_enough(need.in_memory)} to compare {need.n_images:,} images with "
+            f"each other. Got {_shown(max_memory)}."
             + (
-                f", or compare with a sample of peers, which can be streamed: "
-                f"n_peers={FEWER_PEERS}."
+                f" Allow more, or compare with {FEWER_PEERS} peers, which works in batches."
                 if would_do
-                else "."
-            )
+                else ""
+            ),
+            parameter="max_memory",
         )
     if need.streamed > max_memory:
         fewer = replace(need, n_images=1, n_peers=0).streamed <= max_memory
         raise OptionError(
-            f"{need.n_images:,} images take about {_enough(need.streamed)} even when they are "
-            f"streamed. max_memory is {_shown(max_memory)}: allow {_enough(need.streamed)}"
-            + (", or sort fewer images at a time." if fewer else ".")
+            f"must be at least {_enough(need.streamed)} for {need.n_images:,} images, even in "
+            f"batches. Got {_shown(max_memory)}."
+            + (" Allow more, or sort fewer images at a time." if fewer else ""),
+            parameter="max_memory",
         )
     return True
 
 
 def _enough(size: int) -> str:
-    """Rounded up: what is said to do must do."""
+    """Rounded up: what the message advises must suffice."""
     return f"{math.ceil(10 * size / 2**30) / 10:.1f} GB"
 
 

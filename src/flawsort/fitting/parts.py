@@ -53,10 +53,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Batch:
-    """Images to describe together. own: which of the peers each is itself, or -1."""
+    """Images to describe together. self_rows: which of the peers each is itself, or -1; None where
+    all are new to the reference, as those of `assign`."""
 
     images: ImageSet
-    own: NDArray[np.int64]
+    self_rows: NDArray[np.int64] | None = None
 
 
 class PartFiles:
@@ -173,13 +174,16 @@ def run_setting(
         "heat": asdict(describer.heat),
         "reference": [kind, content.hexdigest()],
         "engine": engine,
-        # With the same normals two sets have parts alike: apart, neither clears the other's.
+        # With the same normals two sets, or a fit and an assign, have parts alike: in folders of
+        # their own neither clears those of the other.
         "images": hashlib.sha256(images.encode()).hexdigest(),
+        "new": all(batch.self_rows is None for batch in batches),
     }
 
 
 def _key(batch: Batch) -> str:
-    return json.dumps([batch.images.digests, batch.own.tolist()])
+    rows = None if batch.self_rows is None else batch.self_rows.tolist()
+    return json.dumps([batch.images.digests, rows])
 
 
 def _pieces(batch: Batch, part: Part) -> list[Piece]:

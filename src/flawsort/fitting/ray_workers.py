@@ -30,9 +30,9 @@ from flawsort.core.records import Bags, ImageSet, RemoteFile, Source
 from flawsort.core.remote import is_url
 from flawsort.core.threads import limit
 from flawsort.embeddings.describer import Describer
-from flawsort.fitting.fit import describe_batch
 from flawsort.fitting.parts import Batch, Part, PartFiles, run_setting
 from flawsort.fitting.ray_cluster import check_one_machine, connected, n_fitting
+from flawsort.fitting.runner import describe_batch
 from flawsort.images.view import View
 from flawsort.scores.engines import ARITHMETIC, CpuEngine, Engine, choose_engine
 
@@ -61,7 +61,7 @@ class WorkerSpec:
     gpus: float
 
 
-def ray_workers(
+def ray_runner(
     *,
     backbone: str | Path,
     setting: Mapping[str, object],
@@ -76,7 +76,7 @@ def ray_workers(
     n_workers: int | None = None,
     cpus_per_worker: int = 1,
     gpus_per_worker: float | None = None,
-) -> RayWorkers:
+) -> RayRunner:
     """Workers on a Ray cluster.
 
     setting: `cache_setting` of the backbone and the view. parts: a folder that all machines see,
@@ -88,10 +88,10 @@ def ray_workers(
     """
     for name in ("ray", "pyarrow", "fsspec"):
         if find_spec(name) is None:
-            raise OptionError("runner 'ray' needs Ray: pip install 'flawsort[ray]'.")
+            raise OptionError("'ray' needs Ray: pip install 'flawsort[ray]'.", parameter="runner")
     for name, value in (("n_workers", n_workers), ("cpus_per_worker", cpus_per_worker)):
         if value is not None and value < 1:
-            raise OptionError(f"{name} must be at least 1. Got {value}.")
+            raise OptionError(f"must be at least 1. Got {value}.", parameter=name)
     gpus = gpus_per_worker
     if gpus is None:
         gpus = 1.0 if device is not None and gpu_of(device) is not None else 0.0
@@ -114,7 +114,7 @@ def ray_workers(
     place = None if parts is None and cache is None else str(parts or f"{cache}/parts")
     if place is not None and not is_url(place):
         place = os.path.abspath(place)
-    return RayWorkers(recipe, place, address, n_workers, shared=parts is not None)
+    return RayRunner(recipe, place, address, n_workers, shared=parts is not None)
 
 
 class BatchWorker:
@@ -195,8 +195,8 @@ class BatchWorker:
 
 
 @dataclass
-class RayWorkers:
-    """Batches described by actors of Ray Data; see `ray_workers`.
+class RayRunner:
+    """Batches described by actors of Ray Data; see `ray_runner`.
 
     parts: None for a temporary folder. shared: somebody said that all machines see it; else it is
     this machine's, and of flawsort's own. worker: what the actors are.
@@ -325,11 +325,12 @@ def _packed(batch: Batch) -> Any:
     import pyarrow
 
     images = batch.images
-    row = {
+    rows = None if batch.self_rows is None else batch.self_rows.tolist()
+    row: dict[str, tuple[Any, Any]] = {
         "names": (list(images.names), pyarrow.list_(pyarrow.string())),
         "sources": ([_address(s) for s in images.sources], pyarrow.list_(pyarrow.binary())),
         "digests": (list(images.digests), pyarrow.list_(pyarrow.string())),
-        "own": (batch.own.tolist(), pyarrow.list_(pyarrow.int64())),
+        "self_rows": (rows, pyarrow.list_(pyarrow.int64())),
     }
     return pyarrow.table({name: pyarrow.array([v], kind) for name, (v, kind) in row.items()})
 
@@ -340,7 +341,8 @@ def _unpacked(row: dict[str, Any]) -> Batch:
         text = os.fsdecode(address)
         sources.append(RemoteFile(text) if is_url(text) else Path(text))
     images = ImageSet(tuple(row["names"]), tuple(sources), tuple(row["digests"]))
-    return Batch(images, np.array(row["own"], np.int64))
+    rows = row["self_rows"]
+    return Batch(images, None if rows is None else np.array(rows, np.int64))
 
 
 def _address(source: Source) -> bytes:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from flawsort.core.errors import FlawsortError, InputError, OptionError
+from flawsort.core.errors import FlawsortError, InputError, OptionError, first_line
 from flawsort.core.records import Floats, RemoteFile, Source
 
 # Only kinds whose depth is known here: pillow cuts deep JPEG 2000, AVIF and PPM to 8 bits silently.
@@ -114,6 +114,21 @@ def load(
         if isinstance(source, Path | bytes):
             return _from_file(source, max_pixels, backdrop, enough)
         return _from_array(source, backdrop)
+
+
+def picture_array(number: int, picture: Image.Image) -> NDArray[Any]:
+    """The pixels of a pillow image as a file of it would be seen: upright, over white where it is
+    transparent, (height, width[, 3]). number: which image it is, for errors."""
+    try:
+        upright = _upright(picture)
+    except _PILLOW_ERRORS as error:
+        raise InputError(f"Image {number} cannot be read: {first_line(error)}.") from error
+    if upright.mode[0] not in "IF":
+        return np.asarray(_opaque(upright, "white"))
+    values = np.asarray(upright)
+    if values.dtype == np.int32 and values.min() >= 0 and values.max() < 2**16:
+        return values.astype(np.uint16)  # how pillow gives some files of 16 bits
+    return values
 
 
 def upright_size(source: Source, max_pixels: int) -> tuple[int, int]:

@@ -3,38 +3,55 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.Image import Image
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, ImageSet, RemoteFile, SetAside
 from flawsort.core.remote import is_url
 from flawsort.core.text import pluralise
+from flawsort.images.decode import picture_array
 from flawsort.images.find import array_images, find_images
 from flawsort.images.view import View, measure_window
 
+Array: TypeAlias = NDArray[Any]
 Images: TypeAlias = (
-    str | Path | Sequence[str | Path] | NDArray[Any] | Sequence[NDArray[Any]] | ImageSet | Bags
+    str | Path | Sequence[str | Path] | Array | Image | Sequence[Array | Image] | ImageSet | Bags
 )
 
 
 def gather(given: Images) -> ImageSet | Bags:
-    """Whatever a user passes as images, found and checked."""
+    """Whatever a user passes as images, found and checked.
+
+    An array (height, width[, 1, 3 or 4]) is one image; one of any other shape is a stack of them.
+    """
     if isinstance(given, ImageSet | Bags):
         return given
     if isinstance(given, str | Path):
         return find_images(given)
     if isinstance(given, np.ndarray):
-        return array_images(given)
-    items: list[Any] = list(given)
+        return array_images([given] if _is_one_image(given) else given)
+    if not isinstance(given, Image | Iterable):
+        raise InputError(
+            "Images are given as folders, files, globs or list files, as arrays or PIL images, or "
+            f"as Bags. Got {type(given).__name__}."
+        )
+    items: list[Any] = [given] if isinstance(given, Image) else list(given)
     if items and all(isinstance(item, str | Path) for item in items):
         return _in_given_order(find_images(items), [_place(item) for item in items])
+    for row, item in enumerate(items):
+        items[row] = picture_array(row, item) if isinstance(item, Image) else item
     return array_images(items)
+
+
+def _is_one_image(array: NDArray[Any]) -> bool:
+    return array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
 
 
 def _place(item: str | Path) -> Path | RemoteFile:
@@ -117,9 +134,9 @@ def content_rows(images: ImageSet, distinct: ImageSet) -> NDArray[np.int64]:
     return np.array([row[digest] for digest in images.digests], np.int64)
 
 
-def said_of(images: ImageSet, said: Mapping[str, int]) -> NDArray[np.int64]:
-    """(n_images,): what was said of each, by its SHA-256; -1 where nothing was."""
-    return np.array([said.get(digest, -1) for digest in images.digests], np.int64)
+def groups_of(images: ImageSet, known_groups: Mapping[str, int]) -> NDArray[np.int64]:
+    """(n_images,): the group that each was put in, by its SHA-256; -1 for none."""
+    return np.array([known_groups.get(digest, -1) for digest in images.digests], np.int64)
 
 
 def used_images(images: ImageSet, embedded: ImageSet) -> ImageSet:

@@ -63,20 +63,26 @@ class View:
 
     def __post_init__(self) -> None:
         if self.fit not in _FITS:
-            raise OptionError(f"fit must be one of {', '.join(_FITS)}. Got {self.fit!r}.")
+            raise OptionError(
+                f"must be one of {', '.join(_FITS)}. Got {self.fit!r}.", parameter="fit"
+            )
         if self.resample not in _FILTERS:
             raise OptionError(
-                f"resample must be one of {', '.join(_FILTERS)}. Got {self.resample!r}."
+                f"must be one of {', '.join(_FILTERS)}. Got {self.resample!r}.",
+                parameter="resample",
             )
         if self.roi is not None and self.mask is not None:
-            raise OptionError("roi must be a box or a mask, not both. Got both. Leave one out.")
+            raise OptionError(
+                "must be a box or a mask, not both. Got both. Leave one out.", parameter="roi"
+            )
         if self.roi is not None:
             _check_roi(self.roi)
         if len(self.tiles) != 2 or not all(
             isinstance(n, int) and 1 <= n <= MAX_TILES for n in self.tiles
         ):
             raise OptionError(
-                f"tiles must be rows and columns from 1 to {MAX_TILES}. Got {self.tiles}."
+                f"must be rows and columns from 1 to {MAX_TILES}. Got {self.tiles}.",
+                parameter="tiles",
             )
         if self.window is not None and not (
             len(self.window) == 2
@@ -85,7 +91,7 @@ class View:
         ):
             raise OptionError(f"window must be two numbers, low < high. Got {self.window}.")
         if self.max_pixels < 1:
-            raise OptionError(f"max_pixels must be at least 1. Got {self.max_pixels}.")
+            raise OptionError(f"must be at least 1. Got {self.max_pixels}.", parameter="max_pixels")
 
     def __repr__(self) -> str:
         shown = {field.name: repr(getattr(self, field.name)) for field in fields(self)}
@@ -160,8 +166,9 @@ def parse_roi(text: str) -> Box | Path:
     if text and Path(text).is_file():
         return Path(text)
     raise OptionError(
-        "roi must be left,top,right,bottom (fractions up to 1, or pixels) or an existing mask "
-        f"image. Got '{printable(text)}'."
+        "must be left,top,right,bottom (fractions up to 1, or pixels) or an existing mask "
+        f"image. Got '{printable(text)}'.",
+        parameter="roi",
     )
 
 
@@ -171,8 +178,9 @@ def parse_tiles(text: str) -> tuple[int, int]:
     counts = [int(part) for part in parts if part.strip().isdecimal()]
     if len(counts) != len(parts) or len(parts) > 2 or not all(1 <= n <= MAX_TILES for n in counts):
         raise OptionError(
-            f"tiles must be like 2x3 (rows x columns) or 2, from 1 to {MAX_TILES} each. "
-            f"Got '{printable(text)}'."
+            f"must be like 2x3 (rows x columns) or 2, from 1 to {MAX_TILES} each. "
+            f"Got '{printable(text)}'.",
+            parameter="tiles",
         )
     return counts[0], counts[-1]
 
@@ -260,8 +268,9 @@ def _check_roi(roi: tuple[float, ...]) -> None:
         if left < right and top < bottom:
             return
     raise OptionError(
-        "roi must be left,top,right,bottom, none negative, with left < right and top < bottom. "
-        f"Got {','.join(f'{value:g}' for value in roi)}."
+        "must be left,top,right,bottom, none negative, with left < right and top < bottom. "
+        f"Got {','.join(f'{value:g}' for value in roi)}.",
+        parameter="roi",
     )
 
 

@@ -52,7 +52,7 @@ class Earlier:
         """A line on what of it comes over to these images."""
         source = printable(self.folder)
         if not self.edited:
-            return f"Nobody has said anything of {source} yet: grouped as if it were not given."
+            return f"{source} has not been reviewed yet, so no labels were taken from it."
         said = self.said
         names = sum(bool(group.name) for group in self.labelling.groups.values())
         confirmed = sum(digest in said for digest in images.digests)

@@ -59,15 +59,16 @@ def check_token(token: str | None, hosts: Sequence[str]) -> None:
     if token is None:
         if open_to := [host for host in hosts if not is_loopback(host)]:
             raise OptionError(
-                f"A token must be given for a host that others can reach. Got '{open_to[0]}' and "
-                "no token."
+                f"must be given for a host that others can reach. Got '{open_to[0]}' and no token.",
+                parameter="token",
             )
     elif (
         not (low <= len(token) <= high and token.isascii() and token.isprintable()) or " " in token
     ):
         raise OptionError(
-            f"The token must be {low} to {high} printable ASCII characters without spaces. "
-            f"Got {len(token)} characters."
+            f"must be {low} to {high} printable ASCII characters without spaces. "
+            f"Got {len(token)} characters.",
+            parameter="token",
         )
 
 

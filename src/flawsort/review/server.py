@@ -83,7 +83,7 @@ def address_for_others(address: str, host: str) -> str | None:
 
 def _listening(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
-        raise OptionError(f"port must be between 0 and 65535. Got {port}.")
+        raise OptionError(f"must be between 0 and 65535. Got {port}.", parameter="port")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Of a socket that does not say TCP, asyncio leaves small answers waiting for 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

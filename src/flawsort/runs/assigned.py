@@ -101,8 +101,9 @@ def check_name(run: Path, name: str) -> None:
     """Refuse a name that cannot be a folder's, or is taken, before anything is computed."""
     if not _NAME.fullmatch(name):
         raise OptionError(
-            "The name of kept images must be letters, digits, dots, dashes and underscores, at "
-            f"most 80, and begin with a letter or digit. Got '{name}'."
+            "must be letters, digits, dots, dashes and underscores, at most 80, and begin with a "
+            f"letter or digit. Got '{name}'.",
+            parameter="keep",
         )
     if (run / ASSIGNED / name).exists():
         raise OptionError(f"'{run}' already keeps images as '{name}'. Choose another name.")

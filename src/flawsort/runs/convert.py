@@ -1,4 +1,4 @@
-"""A fitted AnomalyClusterer to a run, and back to where it can sort new images."""
+"""What a fit found to a run, and back to where it can sort new images."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from numpy.typing import NDArray
 from flawsort._version import __version__
 from flawsort.backbones import BackboneInfo, catalogue, find_network
 from flawsort.backbones.base import POOLING_KERNEL
+from flawsort.clusters.advice import Advice, Candidate
 from flawsort.clusters.placement import centres, place
-from flawsort.core.errors import FlawsortError, RunError
-from flawsort.core.records import ImageSet, Ints
+from flawsort.core.errors import FlawsortError, InputError, RunError
+from flawsort.core.records import ImageSet, Ints, SetAside
 from flawsort.core.threads import in_threads
 from flawsort.embeddings.describer import Describer
 from flawsort.embeddings.extent import ExtentAxes
 from flawsort.embeddings.method import PRESETS, Method
 from flawsort.embeddings.weights import image_scores
-from flawsort.estimator import AnomalyClusterer
+from flawsort.fitting.fitted import BackboneChoice, Fitted
 from flawsort.images.view import UnreadableImage, View, locate, thumbnail
-from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION, open_run
+from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION
 from flawsort.runs.map import two_dimensional_layout
 from flawsort.runs.preview import shown_rows
-from flawsort.runs.run import INPUT_SIZE_OF_PATCHES, Manifest, Run
+from flawsort.runs.run import Manifest, Run
 from flawsort.runs.tables import image_flags, images_table, regions_table
 from flawsort.scores.engines import Engine, choose_engine
 from flawsort.scores.reference import Reference, StoredReference, restore_reference
@@ -40,123 +41,139 @@ THUMBNAIL_SIDES = ((500, 256), (1500, 192), (4000, 128))
 SMALLEST_THUMBNAIL = 96
 
 
-def make_run(model: AnomalyClusterer) -> Run:
-    """Everything that a fitted model found, ready to be saved or rendered."""
-    middles = centres(model.embeddings_, model.labels_)
-    placed = place(model.embeddings_, model.labels_, middles)
-    flags = image_flags(model.images_, placed, model.image_heat_)
-    unusual = image_scores(model.scores_, model.valid_)
-    reference = model.describer_.reference
+def make_run(fitted: Fitted) -> Run:
+    """Everything that a fit found, ready to be saved or rendered."""
+    middles = centres(fitted.embeddings, fitted.labels)
+    placed = place(fitted.embeddings, fitted.labels, middles)
+    flags = image_flags(fitted.images, placed, fitted.image_heat)
+    unusual = image_scores(fitted.scores, fitted.valid)
+    reference = fitted.describer.reference
     stored = None if reference is None else reference.stored()
-    table = images_table(model.images_, model.labels_, unusual, placed, model.kinds_, flags)
-    boxes = _boxes(model)
+    table = images_table(fitted.images, fitted.labels, unusual, placed, fitted.kinds, flags)
+    boxes = _boxes(fitted)
     return Run(
-        manifest=_manifest(model),
+        manifest=_manifest(fitted),
         table=table,
-        regions=regions_table(model.images_, model.regions_, boxes, model.heat_),
-        region_embeddings=model.regions_.embeddings,
-        scores=model.scores_,
-        valid=model.valid_,
-        weights=model.weights_,
-        embeddings=model.embeddings_,
-        linkage=model.linkage_,
-        layout=_layout(model),
+        regions=regions_table(fitted.images, fitted.regions, boxes, fitted.heat),
+        region_embeddings=fitted.regions.embeddings,
+        scores=fitted.scores,
+        valid=fitted.valid,
+        weights=fitted.weights,
+        embeddings=fitted.embeddings,
+        linkage=fitted.linkage,
+        layout=_layout(fitted),
         reference=None if stored is None else stored.patches,
         lists=None if stored is None else stored.lists,
-        whitening=model.describer_.whitening,
-        mask=model.view_.mask_bytes(),
+        whitening=fitted.describer.whitening,
+        mask=fitted.view.mask_bytes(),
         thumbnails=make_thumbnails(
-            model.images_, model.view_, input_size(model), shown_rows(table)
+            fitted.images, fitted.view, fitted.input_size, shown_rows(table)
         ),
     )
 
 
-def _boxes(model: AnomalyClusterer) -> NDArray[np.float64]:
+def _boxes(fitted: Fitted) -> NDArray[np.float64]:
     """(n_regions, 4): left, top, right, bottom of each region in fractions of the upright image."""
-    outlines = model.regions_.outlines
-    boxes = outlines.boxes(model.grid_)
-    size = input_size(model)
+    outlines = fitted.regions.outlines
+    boxes = outlines.boxes(fitted.grid)
+    size = fitted.input_size
     for row in np.unique(outlines.images):
         own = slice(*np.searchsorted(outlines.images, [row, row + 1]))
         # A file that has gone since leaves the boxes as they are in the view.
         with contextlib.suppress(UnreadableImage, OSError):
-            boxes[own] = locate(boxes[own], model.view_, size, model.images_.sources[row])
+            boxes[own] = locate(boxes[own], fitted.view, size, fitted.images.sources[row])
     return boxes
 
 
-def input_size(model: AnomalyClusterer) -> tuple[int, int]:
-    """Height and width of what its backbone is given."""
-    return INPUT_SIZE_OF_PATCHES if model.backbone_ is None else model.backbone_.input_size
-
-
-def _layout(model: AnomalyClusterer) -> NDArray[np.float32]:
+def _layout(fitted: Fitted) -> NDArray[np.float32]:
     """The map, laid out in the order of content: names must not change it."""
-    order = np.array(sorted(range(len(model.images_)), key=model.images_.digests.__getitem__))
+    order = np.array(sorted(range(len(fitted.images)), key=fitted.images.digests.__getitem__))
     laid = np.empty((len(order), 2), np.float32)
-    laid[order] = two_dimensional_layout(model.embeddings_[order], random_state=model.random_state)
+    laid[order] = two_dimensional_layout(fitted.embeddings[order], random_state=fitted.random_state)
     return laid
 
 
-def load_model(
-    folder: str | Path, *, device: str | None = None, arithmetic: str | None = None
-) -> AnomalyClusterer:
-    """The model of a saved run, ready to `assign` and `predict`.
+def fitted_of(run: Run, *, device: str | None = None, arithmetic: str | None = None) -> Fitted:
+    """What the fit of a run found, ready to sort new images.
 
-    device, arithmetic: where and in what it computes, as for AnomalyClusterer. A run does not
-    keep them: it may be opened on another machine.
+    device, arithmetic: where and in what new images are compared, as for AnomalyClusterer. A run
+    does not keep them: it may be opened on another machine.
     """
-    return rebuild(open_run(Path(folder)), folder, device=device, arithmetic=arithmetic)
-
-
-def rebuild(
-    run: Run, folder: str | Path, *, device: str | None = None, arithmetic: str | None = None
-) -> AnomalyClusterer:
-    """The model of a run that is open already; folder: its name in error messages."""
+    name = "The run" if run.folder is None else f"The run '{run.folder}'"
     try:
-        return _rebuild(run, device, arithmetic)
+        return _fitted_of(run, device, arithmetic)
+    except InputError as error:
+        raise RunError(f"{name} is damaged: {error}") from error
     except FlawsortError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"The run '{folder}' is damaged: its manifest lacks or garbles {error}."
-        ) from error
+        raise RunError(f"{name} is damaged: its manifest lacks or garbles {error}.") from error
 
 
-def _rebuild(run: Run, device: str | None, arithmetic: str | None) -> AnomalyClusterer:
-    manifest, fitted = run.manifest, run.manifest["model"]
-    model = AnomalyClusterer(
+def _fitted_of(run: Run, device: str | None, arithmetic: str | None) -> Fitted:
+    manifest, model = run.manifest, run.manifest["model"]
+    describer = _describer(run, device, arithmetic)
+    asked = manifest["settings"]["clusters"]
+    return Fitted(
+        images=run.images,
+        normals=_normals(run),
+        view=run.view,
+        backbone=_backbone_info(manifest["backbone"]),
+        opened=BackboneChoice(
+            model["backbone"], model.get("backbone_weights"), model["image_size"]
+        ),
+        describer=describer,
+        grid=run.grid,
+        scores=run.scores,
+        weights=run.weights,
+        valid=run.valid,
+        embeddings=run.embeddings,
+        regions=run.found_regions,
+        linkage=np.asarray(run.linkage, np.float64),
+        labels=run.labels.copy(),
         n_clusters=run.n_clusters,
-        method=Method(**fitted["method"]),
-        backbone=fitted["backbone"],
-        backbone_weights=fitted.get("backbone_weights"),
-        device=device,
-        arithmetic=arithmetic,
-        image_size=fitted["image_size"],
+        n_clusters_asked=asked if asked == "auto" else int(asked),
+        advice=_advice(manifest["clusters"]["advice"]),
+        scored=manifest["scored"],
         random_state=manifest["seed"],
+        timings=manifest["timings"],
+        warnings=tuple(manifest["warnings"]),
     )
-    model.view_ = run.view
-    exact = fitted["method"]["exact"] is True
-    reference = _reference(run, choose_engine(device, arithmetic, exact=exact))
-    axes = fitted["axes"]
-    model.describer_ = Describer(
-        Method(**fitted["method"]),
-        reference,
-        fitted["temperature"],
-        fitted["spread"],
+
+
+def _describer(run: Run, device: str | None, arithmetic: str | None) -> Describer:
+    model = run.manifest["model"]
+    method, axes = Method(**model["method"]), model["axes"]
+    engine = choose_engine(device, arithmetic, exact=method.exact is True)
+    return Describer(
+        method,
+        _reference(run, engine),
+        model["temperature"],
+        model["spread"],
         run.heat,
         None if run.whitening is None else np.asarray(run.whitening, np.float32),
         None if axes is None else ExtentAxes(tuple(axes["centres"]), tuple(axes["scales"])),
     )
-    model.labels_ = run.labels.copy()
-    model.embeddings_ = run.embeddings
-    model.linkage_ = np.asarray(run.linkage, np.float64)
-    model.scores_, model.weights_, model.valid_ = run.scores, run.weights, run.valid
-    model.grid_, model.heat_ = run.grid, run.heat
-    model.n_clusters_ = run.n_clusters
-    model.backbone_ = _backbone_info(manifest["backbone"])
-    model.images_ = run.images
-    model.regions_ = run.found_regions
-    return model
+
+
+def _advice(entry: dict[str, Any]) -> Advice:
+    candidates = tuple(Candidate(**one) for one in entry["candidates"])
+    return Advice(**{**entry, "candidates": candidates})
+
+
+def _normals(run: Run) -> ImageSet | None:
+    """The normal images of a run, by name. A run does not say where they were."""
+    if not run.manifest["n_normals"]:
+        return None
+    known = run.manifest["inputs"]["normals"]
+    aside = [entry for entry in run.manifest["set_aside"] if entry["kind"] == "normal"]
+    blank = np.full((1, 1), 128, np.uint8)
+    return ImageSet(
+        tuple(entry["name"] for entry in known),
+        (blank,) * len(known),
+        tuple(entry["sha256"] for entry in known),
+        tuple(SetAside(entry["name"], entry["reason"]) for entry in aside),
+    )
 
 
 def _reference(run: Run, engine: Engine) -> Reference | None:
@@ -183,71 +200,72 @@ def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:
     )
 
 
-def _manifest(model: AnomalyClusterer) -> Manifest:
-    described = model.view_.describe()
-    method = model.describer_.method
+def _manifest(fitted: Fitted) -> Manifest:
+    described = fitted.view.describe()
+    method = fitted.describer.method
     mode = "uniform"
     if method.weights == "auto":
-        mode = "unsupervised" if model.normals_ is None else "with normals"
+        mode = "unsupervised" if fitted.normals is None else "with normals"
     return {
         "format": {"name": FORMAT_NAME, "version": FORMAT_VERSION},
         "flawsort": __version__,
         "mode": mode,
-        "n_images": len(model.images_),
-        "n_normals": 0 if model.normals_ is None else len(model.normals_),
-        "seed": int(model.random_state),
-        "settings": _settings(model),
-        "scored": model.scored_,
-        "backbone": _backbone(model),
+        "n_images": len(fitted.images),
+        "n_normals": 0 if fitted.normals is None else len(fitted.normals),
+        "seed": int(fitted.random_state),
+        "settings": _settings(fitted),
+        "scored": fitted.scored,
+        "backbone": _backbone(fitted),
         "view": described,
-        "grid": list(model.grid_),
+        "grid": list(fitted.grid),
         "clusters": {
-            "n_clusters": int(model.n_clusters_),
-            "chosen": "auto" if model.n_clusters == "auto" else "given",
-            "advice": asdict(model.advice_),
+            "n_clusters": int(fitted.n_clusters),
+            "chosen": "auto" if fitted.n_clusters_asked == "auto" else "given",
+            "advice": asdict(fitted.advice),
         },
-        "heat": asdict(model.heat_),
-        "model": _fitted(model),
-        "warnings": list(model.warnings_),
-        "set_aside": _set_aside(model),
-        "duplicates": [list(group) for group in model.images_.duplicates()],
+        "heat": asdict(fitted.heat),
+        "model": _model(fitted),
+        "warnings": list(fitted.warnings),
+        "set_aside": _set_aside(fitted),
+        "duplicates": [list(group) for group in fitted.images.duplicates()],
         "inputs": {
-            "images": _inputs(model.images_),
-            "normals": [] if model.normals_ is None else _inputs(model.normals_),
+            "images": _inputs(fitted.images),
+            "normals": [] if fitted.normals is None else _inputs(fitted.normals),
         },
         "versions": _versions(),
-        "timings": model.timings_,
+        "timings": dict(fitted.timings),
     }
 
 
-def _settings(model: AnomalyClusterer) -> dict[str, Any]:
+def _settings(fitted: Fitted) -> dict[str, Any]:
     """Every option that decided the result, by the name it has for users."""
-    view = model.view_.describe()
-    preset = next((name for name, one in PRESETS.items() if one == model.describer_.method), "own")
+    view = fitted.view.describe()
+    preset = next((name for name, one in PRESETS.items() if one == fitted.describer.method), "own")
+    asked = fitted.n_clusters_asked
     return {
         "preset": preset,
-        "clusters": model.n_clusters if model.n_clusters == "auto" else int(model.n_clusters),
-        **{name: value for name, value in asdict(model.describer_.method).items()},
-        "temperature in units of the scores": model.describer_.temperature,
+        "clusters": asked if asked == "auto" else int(asked),
+        **{name: value for name, value in asdict(fitted.describer.method).items()},
+        "temperature in units of the scores": fitted.describer.temperature,
         **view,
-        "seed": int(model.random_state),
+        "seed": int(fitted.random_state),
     }
 
 
-def _backbone(model: AnomalyClusterer) -> dict[str, Any] | None:
-    if model.backbone_ is None:
+def _backbone(fitted: Fitted) -> dict[str, Any] | None:
+    if fitted.backbone is None:
         return None
-    info = asdict(model.backbone_)
-    return {**info, "input_size": list(info["input_size"]), "dim": model.n_dims_}
+    info = asdict(fitted.backbone)
+    return {**info, "input_size": list(info["input_size"]), "dim": fitted.n_dims}
 
 
-def _fitted(model: AnomalyClusterer) -> dict[str, Any]:
+def _model(fitted: Fitted) -> dict[str, Any]:
     """What `assign` needs besides the arrays."""
-    describer = model.describer_
-    backbone = str(model.backbone)
+    describer, opened = fitted.describer, fitted.opened
+    backbone = str(opened.name)
     if backbone not in catalogue() and find_network(backbone) is None:
         backbone = str(Path(backbone).absolute())  # a file, to be found from any folder
-    weights = model.backbone_weights
+    weights = opened.weights
     return {
         "method": asdict(describer.method),
         "reference": None if describer.reference is None else describer.reference.kind,
@@ -256,12 +274,12 @@ def _fitted(model: AnomalyClusterer) -> dict[str, Any]:
         "axes": None if describer.axes is None else asdict(describer.axes),
         "backbone": backbone,
         "backbone_weights": None if weights is None else str(Path(weights).absolute()),
-        "image_size": None if model.image_size is None else int(model.image_size),
+        "image_size": None if opened.image_size is None else int(opened.image_size),
     }
 
 
-def _set_aside(model: AnomalyClusterer) -> list[dict[str, str]]:
-    kinds = [("image", model.images_), ("normal", model.normals_)]
+def _set_aside(fitted: Fitted) -> list[dict[str, str]]:
+    kinds = [("image", fitted.images), ("normal", fitted.normals)]
     return [
         {"name": entry.name, "reason": entry.reason, "kind": kind}
         for kind, images in kinds

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self, TypeAlias, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.backbones.base import INPUT_SIZE_OF_PATCHES
 from flawsort.clusters.kinds import Kinds, Regions
 from flawsort.core.errors import RunError
 from flawsort.core.records import Bools, Floats, ImageSet, Ints, RemoteFile, SetAside
@@ -35,8 +36,6 @@ from flawsort.runs.tables import IMAGES, LOOKS_NORMAL, REGIONS, SEVERAL
 
 Manifest: TypeAlias = dict[str, Any]
 
-# What the backbone would be given, where a run was made from patches and had none.
-INPUT_SIZE_OF_PATCHES = (256, 256)
 LISTED_GROUPS = 8
 
 

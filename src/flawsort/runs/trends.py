@@ -72,7 +72,8 @@ def periods(names: Sequence[str], sources: Sequence[Source | str], by: str | Pat
     table = Path(by)
     if not table.is_file():
         raise OptionError(
-            f"by must be {', '.join(SPANS)} or a CSV file that exists. Got '{printable(table)}'."
+            f"must be {', '.join(SPANS)} or a CSV file that exists. Got '{printable(table)}'.",
+            parameter="by",
         )
     return _of_table(table, names, sources)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flawsort.core.records import Bags, Floats, Ints, Progress
 from flawsort.scores.engines import CpuEngine, Engine
-from flawsort.scores.inverted_lists import PROBES, InvertedLists, build_lists
+from flawsort.scores.inverted_lists import InvertedLists, build_lists
 from flawsort.scores.nearest import search_flop
 from flawsort.scores.peer_statistics import (
     MeanOverNearestPeers,
@@ -150,7 +150,7 @@ class NormalReference:
             way = f"exactly ({self.engine.searched_by})"
         else:
             found = self.lists.search(queries, progress=progress)
-            way = f"in inverted lists, {PROBES} probes"
+            way = "approximately (inverted lists)"
         how = f"compared with {len(self.bank):,} known-good patches, searched {way}"
         shape = bags.patches.shape[:2]
         index = found.index.reshape(shape)
@@ -269,7 +269,7 @@ class PeerReference:
 
         how = f"{n_peers} images of the run as peers ({engine.name})"
         if own is not None:
-            how = f"compared with a sample of {n_peers} of them (Eq. 7) ({engine.name})"
+            how = f"compared with a sample of {n_peers} of them ({engine.name})"
         return Comparison(scores, expected, how)
 
     def for_many(self, n_images: int, n_patches: int) -> PeerReference:
@@ -344,7 +344,7 @@ def compare_with_peers(
 
     how = "compared with each other"
     if len(peers) < len(bags):
-        how = f"compared with a sample of {len(peers)} of them (Eq. 7)"
+        how = f"compared with a sample of {len(peers)} of them"
     how += f" ({engine.name})"
     return Comparison(scores, expected, how), reference
 

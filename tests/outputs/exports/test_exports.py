@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from flawsort import Run, View
-from flawsort.cli.export_actions import export, show_export
+from flawsort.cli.export import export_folder, show_export
 from flawsort.core.errors import InputError, OptionError
 from flawsort.embeddings.regions import mask_cells
 from flawsort.labels.groups import Group, Labelling, first_labelling
@@ -1000,7 +1000,7 @@ class TestCommand:
     ) -> None:
         save_run(run, tmp_path / "run")
         Path(run.table["path"][3]).unlink()
-        result = export(tmp_path / "run", "folders", tmp_path / "out", "copy", False)
+        result = export_folder(tmp_path / "run", "folders", tmp_path / "out", "copy", False)
         assert json.loads(json.dumps(result)) == result
         assert (result["n_images"], result["n_groups"], result["confirmed"]) == (11, 3, 0)
         assert result["notes"] == [f"{NAMES[3]}: does not exist"]
@@ -1015,7 +1015,7 @@ class TestCommand:
         self, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         save_run(run, tmp_path / "run")
-        result = export(tmp_path / "run", "book", tmp_path / "out.html", "copy", False)
+        result = export_folder(tmp_path / "run", "book", tmp_path / "out.html", "copy", False)
         show_export({**result, "notes": [f"note {n}" for n in range(10)]})
         said = capsys.readouterr().out
         assert f"book: {tmp_path / 'out.html'}\n" in said
@@ -1026,7 +1026,7 @@ class TestCommand:
         save_run(run, tmp_path / "run")
         with store.Session(tmp_path / "run") as session:
             session.edit("name", {"group": 1, "name": "streak"}, session.version, "")
-        export(tmp_path / "run", "folders", tmp_path / "out", "copy", False)
+        export_folder(tmp_path / "run", "folders", tmp_path / "out", "copy", False)
         assert (tmp_path / "out/streak").is_dir()
 
 

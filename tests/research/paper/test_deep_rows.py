@@ -14,6 +14,7 @@ import queue
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from flawsort.backbones import load_backbone
 from flawsort.core.errors import BackboneError, InputError, OptionError
 from flawsort.research.metrics import agreement
-from flawsort.research.paper import measurements
+from flawsort.research.paper import deep_rows, measurements
 from flawsort.research.paper.deep_rows import BEST, PREFIX, RIVALS, Epochs, Training, train_rival
 from flawsort.research.paper.protocol import Task, find_tasks
 from flawsort.research.paper.published import lookup
@@ -70,17 +71,18 @@ def fake_epochs(task: Task, rival: str, seed: int) -> Epochs:
 
 
 @pytest.fixture
-def faked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
-    """What was trained, in order."""
-    asked: list[tuple[str, str, int]] = []
+def faked(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_training(monkeypatch)
+
+
+def fake_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fake epochs instead of trainings, as if there were a GPU."""
 
     def train(prepared: PreparedSet, rival: str, seed: int, training: Training) -> Epochs:
-        asked.append((prepared.task.name, rival, seed))
         return fake_epochs(prepared.task, rival, seed)
 
     monkeypatch.setattr(measurements, "train_rival", train)
     monkeypatch.setattr("flawsort.research.paper.run._with_rivals", with_rivals)
-    return asked
 
 
 def with_rivals(setting: Setting) -> tuple[Options, str]:
@@ -122,9 +124,14 @@ class TestRows:
 
 
 class TestTable:
-    @pytest.fixture
-    def outcome(self, faked: Any, sets: tuple[Path, Path], tmp_path: Path) -> Outcome:
-        return run(sets[:1], tmp_path, "clusterers-full")
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def outcome(
+        sets: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[Outcome]:
+        with pytest.MonkeyPatch.context() as patch:
+            fake_training(patch)
+            yield run(sets[:1], tmp_path_factory.mktemp("full"), "clusterers-full")
 
     def test_last_and_best_epoch(self, outcome: Outcome, sets: tuple[Path, Path]) -> None:
         tasks = find_tasks(sets[:1])
@@ -298,15 +305,18 @@ class TestWhenTheyAreTrained:
         text = run(sets[1:], tmp_path, "clusterers", device="cpu").text
         assert "without a GPU it takes hours (--deep does it)" in text
 
-    @pytest.mark.parametrize("name", ["x.txt", "x.safetensors"])
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [("x.txt", "must be a file that ends in"), ("x.safetensors", "cannot be used: ")],
+    )
     def test_wrong_weights_are_noticed_at_once(
-        self, sets: tuple[Path, Path], tmp_path: Path, name: str
+        self, sets: tuple[Path, Path], tmp_path: Path, name: str, told: str
     ) -> None:
         pytest.importorskip("timm")
         file = tmp_path / name
         file.write_text("no weights")
         training = Training(weights=file)
-        with pytest.raises(OptionError, match="--deep-weights cannot be used: "):
+        with pytest.raises(OptionError, match=f"^deep_weights {told}"):
             run(sets[1:], tmp_path, "clusterers", deep=True, training=training)
         assert not (tmp_path / "trained").exists()
 
@@ -322,6 +332,13 @@ class TestWhenTheyAreTrained:
         from flawsort.research.deep import estimator, networks
 
         monkeypatch.setattr(networks, "RESIDUAL", "resnet18")
+        make = deep_rows._make
+
+        def make_small(prepared: PreparedSet, rival: str, *others: Any) -> Any:
+            small = {"side": 40, "crop_size": 32} if rival == "iic" else {"image_size": 56}
+            return make(prepared, rival, *others).set_params(**small)
+
+        monkeypatch.setattr(deep_rows, "_make", make_small)
         (task,) = find_tasks(sets[1:])
         backbone = load_backbone("efficientnet-lite2", image_size=64)
         prepared = PreparedSet(task, backbone, tmp_path)

@@ -31,7 +31,8 @@ from flawsort.research.paper.methods import PAPER, represent, scores_of
 from flawsort.research.paper.protocol import find_tasks
 from flawsort.research.paper.shared import PreparedSet
 from flawsort.research.paper.tables import FOUR, TABLES, Cell, Filled, Options
-from helpers.bags import naive_nearest, unit_vectors
+from helpers.bags import unit_vectors
+from helpers.oracles import naive_nearest
 from helpers.plates import SIDE, plate
 
 GROUPS = ("object", "texture", "mtd")

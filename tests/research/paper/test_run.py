@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ import flawsort.research.paper.shared as shared_module
 from flawsort.backbones import load_backbone
 from flawsort.core.errors import FlawsortError, InputError, OptionError
 from flawsort.images.view import View
+from flawsort.research.paper import layout
 from flawsort.research.paper.measurements import Job, run_job
 from flawsort.research.paper.methods import (
     PAPER,
@@ -38,6 +40,7 @@ from flawsort.research.paper.run import PICTURES, Outcome, Setting, listing, run
 from flawsort.research.paper.shared import PreparedSet
 from flawsort.research.paper.tables import TABLES, Cell, Filled, Options, fill
 from flawsort.scores.engines import CpuEngine
+from helpers.oracles import naive_average, naive_softmax, naive_table
 from helpers.paper_sets import make_mvtec, make_tiles
 
 SIZE = 64
@@ -80,24 +83,6 @@ def judged(truth: tuple[str | None, ...], labels: NDArray[Any]) -> float:
     """NMI over the images that count."""
     kept = [i for i, name in enumerate(truth) if name is not None]
     return float(normalized_mutual_info_score([truth[i] for i in kept], labels[kept]))
-
-
-def naive_minima(patches: NDArray[Any]) -> NDArray[np.float64]:
-    """(n, n, m): the distance of each patch of i to the nearest patch of j."""
-    bags = patches.astype(np.float64)
-    n, m, _ = bags.shape
-    found = np.zeros((n, n, m))
-    for i in range(n):
-        for j in range(n):
-            gaps = bags[i][:, None, :] - bags[j][None, :, :]
-            found[i, j] = np.sqrt((gaps**2).sum(axis=2)).min(axis=1)
-    return found
-
-
-def naive_soft(scores: NDArray[Any], patches: NDArray[Any]) -> NDArray[Any]:
-    weights = np.exp((scores - scores.max()) / (0.3 * scores.std()))
-    weights /= weights.sum(axis=1, keepdims=True)
-    return np.stack([w @ bag for w, bag in zip(weights, patches.astype(np.float64), strict=True)])
 
 
 class TestProtocol:
@@ -170,7 +155,7 @@ class TestRows:
     @pytest.fixture(scope="class")
     @staticmethod
     def minima(bottle: PreparedSet) -> NDArray[np.float64]:
-        return naive_minima(bottle.bags.patches)
+        return naive_table(bottle.bags.patches, bottle.bags.patches)
 
     def nmi(self, bottle: PreparedSet, row: str) -> float:
         return float(run_job(bottle, Job(row=row))["nmi"])  # type: ignore[arg-type]
@@ -189,7 +174,7 @@ class TestRows:
         others = [[j for j in range(n) if j != i] for i in range(n)]
         fold = {"wa": np.mean, "wa-max": np.max, "wa-min": np.min}[row]
         scores = np.stack([fold(minima[i][others[i]], axis=0) for i in range(n)])
-        pooled = naive_soft(scores, bottle.bags.patches)
+        pooled = naive_average(bottle.bags.patches, naive_softmax(scores, 0.3 * scores.std()))
         found = represent(bottle, row)
         np.testing.assert_allclose(found.values, pooled, atol=2e-3)
         assert self.nmi(bottle, row) == pytest.approx(judged(bottle.task.truth, ward(pooled, 3)))
@@ -199,7 +184,7 @@ class TestRows:
     ) -> None:
         n = len(minima)
         everybody = np.concatenate([bottle.bags.patches, bottle.normals.patches])
-        all_minima = naive_minima(everybody)
+        all_minima = naive_table(bottle.bags.patches, everybody)
         scores = np.stack([np.delete(all_minima[i], i, axis=0).mean(axis=0) for i in range(n)])
         np.testing.assert_allclose(bottle.peers_with_normals(), scores, atol=2e-3)
 
@@ -210,7 +195,7 @@ class TestRows:
             [np.sqrt(((bag[:, None] - bank) ** 2).sum(axis=2)).min(axis=1) for bag in queries]
         )
         np.testing.assert_allclose(bottle.normal_scores(), scores, atol=2e-3)
-        pooled = naive_soft(scores, bottle.bags.patches)
+        pooled = naive_average(bottle.bags.patches, naive_softmax(scores, 0.3 * scores.std()))
         np.testing.assert_allclose(represent(bottle, "wa-semi").values, pooled, atol=4e-3)
 
     def test_fewer_normals_are_part_of_more(self, bottle: PreparedSet) -> None:
@@ -311,7 +296,9 @@ class TestTables:
     ) -> dict[str, Outcome]:
         output = tmp_path_factory.mktemp("results")
         names = [*TABLES, *PICTURES]
-        return {one.name: one for one in run_paper(names, setting(sets, output))}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(layout, "DPI", 50)  # PNG files in few pixels, which take less time
+            return {one.name: one for one in run_paper(names, setting(sets, output))}
 
     @pytest.mark.parametrize("name", TABLES)
     def test_every_table_is_filled(self, outcomes: dict[str, Outcome], name: str) -> None:
@@ -530,7 +517,7 @@ class TestRunning:
         damage: bytes | None,
     ) -> None:
         task, backbone = prepared[0].task, prepared[0].backbone
-        whole = run_job(PreparedSet(task, backbone, tmp_path / "whole"), job)
+        whole = run_job(prepared[0], job)
         clustered: list[str] = []
         labels = Representation.labels
 
@@ -544,7 +531,8 @@ class TestRunning:
             if done == 2:
                 raise KeyboardInterrupt
 
-        chosen = PreparedSet(task, backbone, tmp_path / "parts")
+        chosen = PreparedSet(task, backbone, tmp_path)
+        shutil.copytree(prepared[0].home / "bags", chosen.home / "bags")
         with pytest.raises(KeyboardInterrupt):
             run_job(chosen, job, drawn=stop)
         (part,) = (chosen.folder / "figures").iterdir()
@@ -746,7 +734,7 @@ class TestRunning:
         for module in (files_module, shared_module):
             monkeypatch.setattr(module, "digest_of", note)
         data = (folder, sets[1])
-        with pytest.raises(OptionError, match=r"^--only must name sets among bottle, leather, mtd"):
+        with pytest.raises(OptionError, match=r"^only must name sets among bottle, leather, mtd"):
             find_tasks(data, only=("leather", "tile"))
         assert opened == []
         for only, home in (("leather", folder / "leather"), ("mtd", sets[1])):

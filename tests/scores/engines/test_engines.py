@@ -18,7 +18,7 @@ from flawsort.scores.engines import CpuEngine, choose_engine, cpu, int8
 from flawsort.scores.engines.int8 import Int8
 from flawsort.scores.nearest import fold_peers
 from flawsort.scores.peer_statistics import MeanOverPeers
-from helpers.bags import Array, naive_nearest, unit_vectors
+from helpers.bags import Array, unit_vectors
 from helpers.engine_checks import (
     Told,
     check_bank,
@@ -30,6 +30,7 @@ from helpers.engine_checks import (
     check_ties,
     some_bags,
 )
+from helpers.oracles import naive_nearest
 from helpers.plates import run_code
 
 # Squared distances in single precision; see test_nearest.py.
@@ -406,7 +407,7 @@ def test_a_gpu_that_is_not_there(
     hint = "" if torch else " torch is not installed: pip install 'flawsort[torch]'."
     assert str(error.value) == (
         f"device '{device}' is not among the {n_gpus} GPUs that can be used here.{hint} "
-        "Use --device cpu, or leave it out."
+        "Use cpu, or leave it out."
     )
     assert calls == []
 
@@ -416,7 +417,7 @@ def test_arithmetic_of_torch_without_torch(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(OptionError) as error:
         choose_engine("cpu", "bfloat16")
     assert str(error.value) == (
-        "arithmetic 'bfloat16' on the CPU is torch's, which is not installed: "
+        "arithmetic 'bfloat16' on the CPU needs torch, which is not installed: "
         "pip install 'flawsort[torch]', or use int8 or float32."
     )
 

@@ -251,7 +251,7 @@ def test_the_smallest_piece_does_not_fit(torch: Any, monkeypatch: pytest.MonkeyP
         list(pieces)
     assert str(error.value) == (
         "The GPU's memory (0.2 of 8.0 GB free) does not hold the smallest piece of the work. Free "
-        "some of it, compare with fewer peers, or use --device cpu."
+        "some of it, compare with fewer peers, or use the CPU."
     )
 
 
@@ -283,5 +283,5 @@ def test_patches_that_do_not_fit(torch: Any, monkeypatch: pytest.MonkeyPatch) ->
         engine.fold_references(patches, patches, MeanOverPeers(3, 1024))
     assert str(error.value) == (
         "The GPU's memory (0.2 of 8.0 GB free) does not hold the patches to compare with. Free "
-        "some of it, compare with fewer peers, or use --device cpu."
+        "some of it, compare with fewer peers, or use the CPU."
     )

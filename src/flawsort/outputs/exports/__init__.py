@@ -165,7 +165,9 @@ def write_export(
     _check("link", link, LINKS)
     chosen, how = FORMATS[format], cast("Link", link)
     if link != "copy" and not chosen.images:
-        raise OptionError(f"link is for formats with images, and {format} has none. Got '{link}'.")
+        raise OptionError(
+            f"is for formats with images, and {format} has none. Got '{link}'.", parameter="link"
+        )
     from flawsort.outputs.exports.content import gather_content
     from flawsort.outputs.exports.writing import (
         MARKER,
@@ -188,4 +190,4 @@ def write_export(
 
 def _check(name: str, value: str, accepted: Collection[str]) -> None:
     if value not in accepted:
-        raise OptionError(f"{name} must be one of {', '.join(accepted)}. Got '{value}'.")
+        raise OptionError(f"must be one of {', '.join(accepted)}. Got '{value}'.", parameter=name)

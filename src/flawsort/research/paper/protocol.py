@@ -71,7 +71,9 @@ def find_tasks(
     absent = [name for name in only if name not in names]
     if absent:
         there = ", ".join(name for name, _ in found)
-        raise OptionError(f"--only must name sets among {there}. Got {', '.join(absent)}.")
+        raise OptionError(
+            f"must name sets among {there}. Got {', '.join(absent)}.", parameter="only"
+        )
     return [
         _task(load_dataset(one, split_seed=split_seed))
         for name, one in found

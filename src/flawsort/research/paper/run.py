@@ -111,7 +111,8 @@ def run_paper(
     unknown = [name for name in wanted if name not in known]
     if unknown or not wanted:
         raise OptionError(
-            f"table must be all or some of {', '.join(known)}. Got '{', '.join(unknown)}'."
+            f"must be all or some of {', '.join(known)}. Got '{', '.join(unknown)}'.",
+            parameter="table",
         )
     if setting.weights is not None and len(setting.backbones) > 1:
         raise OptionError(
@@ -277,7 +278,9 @@ def _check_weights(path: Path) -> None:
     try:
         Residual(weights=path)
     except FlawsortError as error:
-        raise OptionError(f"--deep-weights cannot be used: {error}") from error
+        if error.parameter is not None:  # the file as such, by whatever name
+            raise OptionError(error.args[0], parameter="deep_weights") from error
+        raise OptionError(f"cannot be used: {error}", parameter="deep_weights") from error
 
 
 def _picture(name: str, bench: _Bench, setting: Setting) -> Outcome:

@@ -37,8 +37,8 @@ def choose_engine(
         arithmetic = ARITHMETIC[kind][0]
     if arithmetic not in ARITHMETIC[kind]:
         raise OptionError(
-            f"arithmetic must be one of {', '.join(ARITHMETIC[kind])} on {kind}. "
-            f"Got '{arithmetic}'."
+            f"must be one of {', '.join(ARITHMETIC[kind])} on {kind}. Got '{arithmetic}'.",
+            parameter="arithmetic",
         )
     if gpu is not None:
         return _on_torch(device, arithmetic, fused=gpu.has_triton and _kernels_run(device))
@@ -73,8 +73,9 @@ def _kernels_run(device: str) -> bool:
 def _on_torch(device: str, arithmetic: str, *, fused: bool) -> Engine:
     if find_spec("torch") is None:
         raise OptionError(
-            f"arithmetic '{arithmetic}' on the CPU is torch's, which is not installed: "
-            "pip install 'flawsort[torch]', or use int8 or float32."
+            f"'{arithmetic}' on the CPU needs torch, which is not installed: "
+            "pip install 'flawsort[torch]', or use int8 or float32.",
+            parameter="arithmetic",
         )
     from flawsort.scores.engines.torch_engine import TorchEngine
 

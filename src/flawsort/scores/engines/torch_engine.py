@@ -323,7 +323,7 @@ class TorchEngine:
                 if stop - start == 1:
                     raise OptionError(
                         f"The GPU's memory ({self._memory()}) does not hold the smallest piece of "
-                        "the work. Free some of it, compare with fewer peers, or use --device cpu."
+                        "the work. Free some of it, compare with fewer peers, or use the CPU."
                     ) from error
                 at_once = (stop - start) // 2
                 continue
@@ -356,7 +356,7 @@ class TorchEngine:
         except torch.OutOfMemoryError as error:
             raise OptionError(
                 f"The GPU's memory ({self._memory()}) does not hold the patches to compare with. "
-                "Free some of it, compare with fewer peers, or use --device cpu."
+                "Free some of it, compare with fewer peers, or use the CPU."
             ) from error
 
     def _bank_piece(self, dim: int) -> int:

@@ -1,21 +1,70 @@
-"""What `flawsort export` does: a run with its groups as people left them, for another tool."""
+"""The command `flawsort export`: the groups of a run for other tools. Heavy imports inside."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from flawsort.cli import console
+from flawsort.cli.options import Json, RunFolder
 from flawsort.core.text import pluralise, printable
-from flawsort.outputs.exports import FORMATS, write_export
-from flawsort.runs.folder import open_run
+from flawsort.outputs.exports import FORMATS
 
 SHOWN_NOTES = 8
 
 
-def export(folder: Path, format: str, output: Path, link: str, overwrite: bool) -> dict[str, Any]:
+def export(
+    run: RunFolder,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="What to write; the formats are listed above.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="The folder to write; for a book, the file."
+        ),
+    ],
+    link: Annotated[
+        str,
+        typer.Option(metavar="HOW", help="How to put images into folders: copy, link or hardlink."),
+    ] = "copy",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing export.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write the groups of a run, with people's names and corrections, for other tools."""
+    result = export_folder(run, format, output, link, overwrite)
+    if as_json:
+        console.print_json(result)
+    else:
+        show_export(result)
+
+
+# A line each, and no name broken in two: people copy them from here.
+export.__doc__ = "\n".join(
+    [
+        f"{export.__doc__}\n\n\b\nFormats:",
+        *(f"  {one.name:15}{one.words}" for one in FORMATS.values()),
+    ]
+)
+
+
+def export_folder(
+    folder: Path, format: str, output: Path, link: str, overwrite: bool
+) -> dict[str, Any]:
     """Write an export, with the edits of the run; what was written as a JSON-able summary."""
     from flawsort.labels.store import read_labelling
+    from flawsort.outputs.exports import write_export
+    from flawsort.runs.folder import open_run
 
     run = open_run(folder)
     labelling = read_labelling(folder, run)

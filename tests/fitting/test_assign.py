@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flawsort import AnomalyClusterer, Bags, InputError, Method, View
+from flawsort import AnomalyClusterer, Bags, InputError, Method, OptionError, View
 from flawsort.backbones import load_backbone
 from flawsort.backbones.cache import BagCache
 from flawsort.backbones.embed import Embedded, embed
@@ -19,9 +19,9 @@ from flawsort.clusters.assign import Assignment, Groups
 from flawsort.clusters.kinds import Regions
 from flawsort.embeddings.describer import Described
 from flawsort.embeddings.regions import Outlines
-from flawsort.fitting import assign_new as newcomers
-from flawsort.fitting import memory
-from flawsort.fitting import source as intake_module
+from flawsort.fitting import assign as assign_module
+from flawsort.fitting import source as source_module
+from flawsort.fitting.memory import Sizes
 from flawsort.images.find import array_images, find_images
 from flawsort.scores.engines import cpu
 from helpers.plates import SIDE, plate, plate_arrays, settings, write_plates
@@ -35,14 +35,14 @@ BATCH = 4
 def batched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Small batches; gives their sizes as they are embedded."""
     sizes: list[int] = []
-    real = intake_module.embed_batch
+    real = source_module.embed_batch
 
     def watched(images: Any, *others: Any) -> Any:
         sizes.append(len(images))
         return real(images, *others)
 
-    monkeypatch.setattr(newcomers, "BATCH_IMAGES", BATCH)
-    monkeypatch.setattr(intake_module, "embed_batch", watched)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", Sizes(batch_images=BATCH))
+    monkeypatch.setattr(source_module, "embed_batch", watched)
     return sizes
 
 
@@ -84,7 +84,7 @@ def at_once(model: AnomalyClusterer, folder: Path) -> tuple[Embedded, Assignment
     kinds = [[label] for label in found.labels.tolist()]
     like = groups.assign(described.region_embeddings).labels.tolist()
     for image, label in zip(described.outlines.images.tolist(), like, strict=True):
-        if label not in (-1, *kinds[image], *model._plain_groups()):
+        if label not in (-1, *kinds[image], *model.fitted_.plain_groups):
             kinds[image].append(label)
     found = dataclasses.replace(found, kinds=tuple(map(tuple, kinds)))
     scores, valid = described.scores, embedded.bags.valid
@@ -118,7 +118,7 @@ def test_many_images_do_not_push_others_out_of_the_users_cache(
     model = model_of(plates, "normals")
     monkeypatch.setenv("FLAWSORT_CACHE", str(tmp_path / "cache"))
     model.cache = "auto"
-    monkeypatch.setattr(memory, "IN_MEMORY", 1)
+    model.sizes = Sizes(batch_images=BATCH, in_memory=1)
     model.assign(new)
     assert not list((tmp_path / "cache").rglob("*.bag*"))
     model.cache = tmp_path / "named"
@@ -136,7 +136,7 @@ def test_an_image_that_comes_again_has_the_regions_of_the_run() -> None:
     fitted = Regions(outlines([2, 2, 7, 9]), blank, in_run, in_run, np.ones(4))
     # The second of the batch is the third of the run, the fourth its eighth, the sixth its first.
     again = {1: 2, 3: 7, 5: 0}
-    images, labels = newcomers._regions_of(described, np.arange(5), again, fitted)
+    images, labels = assign_module._regions_of(described, np.arange(5), again, fitted)
     assert list(zip(images.tolist(), labels.tolist(), strict=True)) == [
         (0, 0), (0, 1), (4, 4), (1, 5), (1, 6), (3, 7),
     ]  # fmt: skip
@@ -221,7 +221,7 @@ def test_files_of_no_use_are_told_in_their_order(
 def test_a_batch_without_any_use(
     fitted: AnomalyClusterer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newcomers, "BATCH_IMAGES", 1)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", Sizes(batch_images=1))
     write_plates(tmp_path / "new", ("dent", "streak"))
     (tmp_path / "new" / "text.png").write_text("no image")
     shutil.copy(tmp_path / "new" / "text.png", tmp_path / "new" / "again.png")
@@ -235,7 +235,7 @@ def test_a_batch_without_any_use(
 def test_nothing_of_use(
     fitted: AnomalyClusterer, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newcomers, "BATCH_IMAGES", size)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", Sizes(batch_images=size))
     whole = Path(__file__).read_bytes()
     for name in ("b", "c", "a"):
         (tmp_path / f"{name}.png").write_bytes(name.encode() + whole)
@@ -294,9 +294,9 @@ def test_many_scores_are_kept_in_half_precision(
     model = model_of(plates, way)
     images, found, scores = model.assign(new)
     bag = 2 * 64 * model.n_dims_
-    monkeypatch.setattr(memory, "IN_MEMORY", 14 * bag)
+    model.sizes = Sizes(batch_images=BATCH, in_memory=14 * bag)
     assert model.assign(new)[2].dtype == np.float32
-    monkeypatch.setattr(memory, "IN_MEMORY", 14 * bag - 1)
+    model.sizes = Sizes(batch_images=BATCH, in_memory=14 * bag - 1)
     again, halved, halves = model.assign(new)
     assert (again, halves.dtype) == (images, np.float16)
     np.testing.assert_array_equal(halved.novelty, found.novelty)
@@ -355,12 +355,159 @@ class TestCache:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
         pruned: list[int] = []
-        monkeypatch.setattr(newcomers, "BATCHES_BETWEEN_PRUNING", 3)
         monkeypatch.setattr(BagCache, "prune", lambda _: pruned.append(len(batched)))
         model = AnomalyClusterer.load(saved)
+        model.sizes = Sizes(batch_images=BATCH, batches_between_pruning=3)
         model.cache = tmp_path
         model.assign(new)
         assert pruned == [3, 4]
         model.cache = None
         model.assign(new)
         assert pruned == [3, 4]
+
+
+# ---- interruptions ----
+
+MANY = Sizes(batch_images=BATCH, in_memory=1)
+
+
+def stop_after(done: int) -> Any:
+    def progress(stage: str, count: int, _: int) -> None:
+        if stage == "sorting" and count >= done:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+class TestInterrupted:
+    @pytest.fixture
+    def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """The user's own cache, empty."""
+        monkeypatch.setenv("FLAWSORT_CACHE", str(tmp_path / "home"))
+        return tmp_path / "home"
+
+    @pytest.fixture
+    def model(self, saved: Path, batched: list[int]) -> AnomalyClusterer:
+        """A loaded model to which 14 images are many."""
+        model = AnomalyClusterer.load(saved)
+        model.cache, model.sizes = "auto", MANY
+        return model
+
+    def parts(self, home: Path) -> list[Path]:
+        return sorted(home.glob("parts/*/*.part"))
+
+    @pytest.mark.parametrize("way", ["normals", "peers", "padded"])
+    def test_it_goes_on_where_it_stopped(
+        self, plates: Path, new: Path, batched: list[int], home: Path, way: str
+    ) -> None:
+        model = model_of(plates, way)
+        model.sizes = MANY
+        whole = model.assign(new)
+        model.cache, model.progress = "auto", stop_after(8)
+        with pytest.raises(KeyboardInterrupt):
+            model.assign(new)
+        assert len(self.parts(home)) == 2
+        batched.clear()
+        model.progress = None
+        images, found, scores = model.assign(new)
+        assert batched == [4, 2]
+        assert images == whole[0]
+        np.testing.assert_array_equal(scores, whole[2])
+        assert scores.dtype == whole[2].dtype == np.float16
+        for name in FIELDS:
+            np.testing.assert_array_equal(getattr(found, name), getattr(whole[1], name))
+        np.testing.assert_array_equal(found.unseen, whole[1].unseen)
+        assert found.kinds == whole[1].kinds
+        assert self.parts(home) == []  # the caller has the results
+
+    def test_another_process_goes_on(
+        self, model: AnomalyClusterer, saved: Path, new: Path, batched: list[int], home: Path
+    ) -> None:
+        model.progress = stop_after(12)
+        with pytest.raises(KeyboardInterrupt):
+            model.predict(new)
+        batched.clear()
+        again = AnomalyClusterer.load(saved)
+        again.cache, again.sizes = "auto", MANY
+        again.assign(new)
+        assert batched == [2]
+
+    def test_parts_are_kept_for_a_caller_who_stores_the_results(
+        self, model: AnomalyClusterer, new: Path, batched: list[int], home: Path
+    ) -> None:
+        model.assign(new, keep_parts=True)
+        assert len(self.parts(home)) == 4
+        batched.clear()
+        model.assign(new, keep_parts=True)
+        assert batched == []
+        model.discard_parts()
+        assert self.parts(home) == []
+
+    def test_without_a_cache_nothing_is_kept(
+        self, model: AnomalyClusterer, new: Path, home: Path
+    ) -> None:
+        model.cache, model.progress = None, stop_after(8)
+        with pytest.raises(KeyboardInterrupt):
+            model.assign(new)
+        assert not home.exists()
+
+    def test_few_images_are_found_in_the_cache_instead(
+        self, model: AnomalyClusterer, new: Path, home: Path
+    ) -> None:
+        model.sizes = Sizes(batch_images=BATCH)
+        model.progress = stop_after(8)
+        with pytest.raises(KeyboardInterrupt):
+            model.assign(new)
+        assert self.parts(home) == []
+        assert len(list(home.glob("*/*.bag"))) in (7, 8)
+
+    def test_the_parts_of_a_fit_are_not_touched(
+        self, plates: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not even by the same images, which are compared with the same normals."""
+        monkeypatch.setattr(AnomalyClusterer, "sizes", MANY)
+        model = AnomalyClusterer(**settings(n_clusters=2, cache="auto"))
+        model.fit(plates / "parts", normal=plates / "good")
+        of_the_fit = self.parts(home)
+        assert len(of_the_fit) == 4
+        model.assign(plates / "parts")
+        assert self.parts(home) == of_the_fit
+        model.discard_parts()
+        assert self.parts(home) == []
+
+
+# ---- the runner ----
+
+
+class TestRunner:
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            ({"runner": "spark"}, "runner must be 'local' or 'ray'. Got 'spark'."),
+            ({"n_workers": 2}, "n_workers is of a Ray cluster, and runner 'local' has none"),
+            ({"parts": "x"}, "parts is of a Ray cluster"),
+            ({"runner": "ray", "address": "auto"}, "The workers of a running cluster need parts"),
+        ],
+    )
+    def test_options_are_checked_as_those_of_a_fit(
+        self, saved: Path, options: dict[str, Any], told: str
+    ) -> None:
+        with pytest.raises(OptionError, match=told):
+            AnomalyClusterer.load(saved, **options)
+        model = AnomalyClusterer.load(saved).set_params(**options)
+        with pytest.raises(OptionError, match=told):
+            model.assign("there is no such folder")
+
+    def test_bags_stay_at_home(self) -> None:
+        bags = spotted([(1,)] * 4, seed=0)
+        model = AnomalyClusterer(n_clusters=2).fit(bags).set_params(runner="ray")
+        with pytest.raises(OptionError, match="takes images from files or URLs, not as Bags"):
+            model.assign(bags)
+
+    def test_a_loaded_model_compares_on_the_cpu_of_its_workers(self, saved: Path) -> None:
+        model = AnomalyClusterer.load(saved, runner="ray", n_workers=2, parts="work")
+        assert model.describer_.reference is not None
+        assert "CPU" in model.describer_.reference.engine.name
+        assert (model.runner, model.n_workers, model.parts, model.device) == (
+            "ray", 2, "work", None,
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What `flawsort evaluate` does: a run, and what people made of it, against true labels."""
+"""A run, and what people made of it, against true labels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from flawsort.cli import console
 from flawsort.clusters.ward import cut
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Ints
-from flawsort.core.text import pluralise
 from flawsort.labels.store import Session
 from flawsort.outputs.report import render_report
 from flawsort.research.metrics import Agreement, agreement, purity_curve, several_kinds
@@ -27,7 +25,11 @@ EVALUATION = "evaluation.json"
 
 
 def evaluate_run(folder: Path, truth: Path) -> dict[str, Any]:
-    """Compare a run with true labels, at its own k and at the true one, and keep the result."""
+    """Compare a run with true labels, at its own number of groups and at the true one.
+
+    truth: a folder whose subfolders are the labels, or a CSV. The result is also written to the
+    run, as evaluation.json and in its report.
+    """
     run = open_run(folder)
     labels = read_truth(truth, run.images)
     evaluation = evaluate(run, labels)
@@ -47,53 +49,9 @@ def evaluate_run(folder: Path, truth: Path) -> dict[str, Any]:
     return evaluation
 
 
-def show_evaluation(result: dict[str, Any]) -> None:
-    """Figures at the run's k and at the true one, and the confusion matrix."""
-    figures = ("nmi", "ari", "f1", "f1_micro", "purity")
-    oracle = result["at_true_k"]
-    console.print_table(
-        "",
-        ["", "groups", "NMI", "ARI", "F1", "F1 micro", "purity"],
-        [
-            ["as in the run", len(result["clusters"]), *(result[name] for name in figures)],
-            ["if cut into the true number", result["true_k"], *(oracle[name] for name in figures)],
-        ],
-    )
-    console.say()
-    columns = ["true kind", *(f"group {group}" for group in result["clusters"])]
-    rows = [
-        [label, *counts]
-        for label, counts in zip(result["classes"], result["confusion"], strict=True)
-    ]
-    console.print_table("", columns, rows)
-    console.say()
-    if result.get("several_kinds"):
-        several = result["several_kinds"]
-        console.say(
-            f"Images of several kinds: {several['n_images']}. {several['recall']:.0%} of their "
-            f"kinds are among those found ({several['recall_of_label']:.0%} by the group alone), "
-            f"and {several['precision']:.0%} of those found are right."
-        )
-    if result.get("reviewed"):
-        _show_reviewed(result["reviewed"])
-    left_out = f"; left out: {', '.join(result['excluded'])}" if result["excluded"] else ""
-    console.say(f"{result['n_evaluated']} of {len(result['truth'])} images evaluated{left_out}.")
-
-
-def _show_reviewed(reviewed: dict[str, Any]) -> None:
-    tree = reviewed["labels_of_the_tree"]
-    as_pure = f"; the tree alone needs {pluralise(tree, 'group')} for that" if tree else ""
-    console.say(
-        f"As reviewed: purity {reviewed['purity']:.3f}, NMI {reviewed['nmi']:.3f} for "
-        f"{pluralise(reviewed['labels_spent'], 'label')} spent{as_pure}. "
-        f"{pluralise(reviewed['n_confirmed'], 'image')} "
-        f"{'is' if reviewed['n_confirmed'] == 1 else 'are'} confirmed."
-    )
-
-
 def evaluate(run: Run, truth: Sequence[str | None]) -> dict[str, Any]:
-    """A run against true labels. `combined` and the like are left out, as in the paper; images of
-    several named kinds are asked whether those are among the kinds found."""
+    """A run against true labels, one an image of its table. `combined` and the like are left out,
+    as in the paper; of images with several true kinds it counts how many of them were found."""
     several = [i for i, label in enumerate(truth) if label is not None and SEVERAL in label]
     rows = _single(truth)
     if not rows:

@@ -1,0 +1,125 @@
+"""What `flawsort cluster` prints at the end: the groups, what to know about them, what is next."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flawsort.cli import console
+from flawsort.core.tables import as_rows
+from flawsort.core.text import pluralise
+from flawsort.embeddings.heat import NORMAL_GROUP_SHARE
+from flawsort.runs.folder import REPORT
+from flawsort.runs.run import Run
+
+SHOWN_ASIDE = 8
+
+
+def summary(run: Run, output: Path, evaluation: dict[str, Any] | None) -> dict[str, Any]:
+    """A run as JSON-able values, for scripts."""
+    kept = ("mode", "n_images", "n_normals", "clusters", "warnings", "set_aside", "timings")
+    figures = None
+    if evaluation is not None:
+        figures = {name: evaluation[name] for name in ("nmi", "ari", "f1", "purity", "true_k")}
+    return {
+        "run": str(output),
+        "report": str(output / REPORT),
+        **{key: run.manifest[key] for key in kept},
+        "evaluation": figures,
+        "groups": groups(run),
+        "images": as_rows(run.table),
+    }
+
+
+def groups(run: Run) -> list[dict[str, Any]]:
+    """The size, the mean score and the most typical images of each group."""
+    looks_normal, scores = run.looks_normal, np.array(run.table["score"])
+    entries = []
+    for group in range(run.n_clusters):
+        members = run.rows_of(group)
+        entries.append(
+            {
+                "group": group,
+                "n_images": len(members),
+                "mean_score": float(scores[np.sort(members)].mean()),
+                "looks_normal": bool(looks_normal[members].mean() >= NORMAL_GROUP_SHARE),
+                "typical": [run.names[row] for row in members[:3]],
+            }
+        )
+    return entries
+
+
+def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> None:
+    """The groups, what to know about them, where everything is and what to do next."""
+    manifest = run.manifest
+    found = pluralise(manifest["n_images"], "image")
+    if manifest["n_normals"]:
+        found += f" and {pluralise(manifest['n_normals'], 'known-good one')}"
+    console.say(f"{found}: {manifest['scored']}.")
+    _show_groups(run)
+    _show_number(manifest["clusters"])
+    _show_notes(run)
+    if evaluation is not None:
+        console.say(
+            f"Against the true labels: NMI {evaluation['nmi']:.3f}, ARI {evaluation['ari']:.3f}, "
+            f"F1 {evaluation['f1']:.3f}, with "
+            f"{pluralise(len(evaluation['clusters']), 'group')} for "
+            f"{pluralise(evaluation['true_k'], 'kind')}."
+        )
+    stages = dict(manifest["timings"])
+    total = stages.pop("total", sum(stages.values()))
+    spent = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in stages.items())
+    console.say(f"Time: {total:.1f} s ({spent}).")
+    console.say()
+    console.say(f"Report: {output / REPORT}")
+    console.say(f"Next: flawsort review {shlex.quote(str(output))}")
+
+
+def _show_groups(run: Run) -> None:
+    rows = [
+        [
+            entry["group"],
+            entry["n_images"],
+            entry["mean_score"],
+            "looks normal" if entry["looks_normal"] else "",
+            ", ".join(entry["typical"]),
+        ]
+        for entry in groups(run)
+    ]
+    console.say()
+    console.print_table("", ["group", "images", "mean score", "", "most typical"], rows)
+    console.say("A higher score is more unusual. Scores of different runs do not compare.")
+    console.say()
+
+
+def _show_number(clusters: dict[str, Any]) -> None:
+    """How many groups there are, and how many the images suggest."""
+    advice = clusters["advice"]
+    suggested = str(advice["k"])
+    if advice["low"] < advice["high"]:
+        suggested += f", and {advice['low']} to {advice['high']} are plausible"
+    if advice["ambiguous"]:
+        suggested += "; this is uncertain"
+    console.say(f"Number of groups: {clusters['n_clusters']}. The images suggest {suggested}.")
+    console.say(f"  {advice['reason']}")
+
+
+def _show_notes(run: Run) -> None:
+    manifest = run.manifest
+    several = sum(len(kinds) > 1 for kinds in run.kinds)
+    if several:
+        console.say(
+            f"{several:,} of the images {'seems' if several == 1 else 'seem'} to show several "
+            "kinds of flaw: see the column kinds in images.csv, and regions.csv."
+        )
+    for warning in manifest["warnings"]:
+        console.say(f"Note: {warning}")
+    for entry in manifest["set_aside"][:SHOWN_ASIDE]:
+        what = "Set aside" if entry["kind"] == "image" else "Set aside (known good)"
+        console.say(f"{what}: {entry['name']}: {entry['reason']}")
+    if len(manifest["set_aside"]) > SHOWN_ASIDE:
+        more = len(manifest["set_aside"]) - SHOWN_ASIDE
+        console.say(f"Set aside: {more} more; the report lists them all.")

@@ -1,0 +1,148 @@
+"""New images into the groups of a run, however many: a batch at a time.
+
+Of a batch only the scores stay, and where its images belong; the bags are let go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from flawsort.backbones.embed import nothing_usable
+from flawsort.clusters.assign import Assignment, Groups, joined
+from flawsort.clusters.kinds import Regions, kinds_of_images
+from flawsort.core.errors import InputError
+from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints, Progress, SetAside
+from flawsort.embeddings.describer import Described
+from flawsort.fitting.fitted import Fitted
+from flawsort.fitting.memory import USUAL_SIZES, Need, Sizes, shall_stream
+from flawsort.fitting.runner import Runner, describe_batches, make_batches
+from flawsort.fitting.source import Source
+from flawsort.images.inputs import content_rows, used_images
+
+
+def assign_set(
+    source: Source,
+    fitted: Fitted,
+    runner: Runner,
+    *,
+    sizes: Sizes = USUAL_SIZES,
+    progress: Progress | None = None,
+) -> tuple[ImageSet, Assignment, Floats]:
+    """The usable images, where they belong, and their scores (n, n_patches), in the precision that
+    the runner keeps.
+
+    An image of the fit that comes again is described as it was, since compared with itself nothing
+    of it is unusual.
+    """
+    images, contents = source.images, source.contents
+    describer = fitted.describer.for_many(len(contents), fitted.bag_shape[0])
+    groups = Groups.of(fitted.embeddings, fitted.labels)
+    row_of = {digest: row for row, digest in enumerate(fitted.images.digests)}
+    kept = _Scores(images)
+    found: list[Assignment] = []
+    aside: list[SetAside] = []
+    if progress:
+        progress("sorting", 0, len(contents))
+    batches = make_batches(contents, sizes.batch_images)
+    for part in describe_batches(batches, runner, describer, progress):
+        if part.features is not None:
+            described = describer.join(part.features)
+            again = {row: row_of[d] for row, d in enumerate(part.digests) if d in row_of}
+            found.append(_assigned(described, again, groups, fitted))
+            kept.put(part.digests, described.scores, part.valid)
+        aside += [SetAside(name, reason) for name, reason in part.reasons.items()]
+    usable = contents.without(aside)
+    used = used_images(images, usable)
+    if not found:
+        raise nothing_usable(_newest_first(images, used))
+    return used, joined(found).take(content_rows(used, usable)), kept.of(used)
+
+
+def are_many(n_contents: int, shape: tuple[int, int], sizes: Sizes = USUAL_SIZES) -> bool:
+    """Whether a fit of this many images would be streamed. shape: of a bag."""
+    return shall_stream(Need(n_contents, 0, *shape, sizes=sizes), None, everybody=False)
+
+
+def check_shape(bags: Bags, shape: tuple[int, int]) -> None:
+    """shape: patches and dimensions of the bags of the fit."""
+    if bags.patches.shape[1:] != shape:
+        raise InputError(
+            "New images must have as many patches and dimensions as those of the fit, "
+            f"{shape}. Got {bags.patches.shape[1:]}."
+        )
+
+
+def _assigned(
+    described: Described, again: dict[int, int], groups: Groups, fitted: Fitted
+) -> Assignment:
+    """Where the images of a batch belong. again: those that are in the run, and as which."""
+    for row, known in again.items():
+        described.embeddings[row] = fitted.embeddings[known]
+        described.scores[row] = fitted.scores[known]
+    found = groups.assign(described.embeddings)
+    regions = groups.assign(described.region_embeddings).labels
+    owners, labels = _regions_of(described, regions, again, fitted.regions)
+    return replace(found, kinds=kinds_of_images(found.labels, owners, labels, fitted.plain_groups))
+
+
+def _regions_of(
+    described: Described, labels: Ints, again: dict[int, int], fitted: Regions
+) -> tuple[Ints, Ints]:
+    """The image and the group of each region of a batch. labels: of those that were described.
+    again: the images of the batch that are in the run, and as which: their regions are the run's.
+    """
+    new = ~np.isin(described.outlines.images, list(again))
+    owners, found = [described.outlines.images[new]], [labels[new]]
+    for row, known in again.items():
+        first, last = np.searchsorted(fitted.outlines.images, [known, known + 1])
+        owners.append(np.full(last - first, row))
+        found.append(fitted.labels[first:last])
+    return np.concatenate(owners), np.concatenate(found)
+
+
+class _Scores:
+    """The scores of all images as they arrive, each in its place, so that they are there once."""
+
+    def __init__(self, images: ImageSet) -> None:
+        self._images = images
+        self._rows: dict[str, list[int]] = {}
+        for row, digest in enumerate(images.digests):
+            self._rows.setdefault(digest, []).append(row)
+        self._scores: Floats | None = None
+        self._hidden: Bools | None = None
+
+    def put(self, digests: tuple[str, ...], scores: Floats, valid: Bools | None) -> None:
+        """scores, valid: (n, n_patches), of the images of these contents."""
+        if self._scores is None:
+            self._scores = np.empty((len(self._images), scores.shape[1]), scores.dtype)
+        if valid is not None and self._hidden is None:
+            self._hidden = np.zeros(self._scores.shape, bool)
+        for place, digest in enumerate(digests):
+            rows = self._rows[digest]
+            self._scores[rows] = scores[place]
+            if self._hidden is not None and valid is not None:
+                self._hidden[rows] = ~valid[place]
+
+    def of(self, used: ImageSet) -> Floats:
+        """(n_used, n_patches): of those that could be used; the gaps are closed in place."""
+        scores, hidden = self._scores, self._hidden
+        assert scores is not None
+        if len(used) < len(scores):
+            there = set(used.digests)
+            good = [row for row, one in enumerate(self._images.digests) if one in there]
+            for to, row in enumerate(good):
+                scores[to] = scores[row]
+                if hidden is not None:
+                    hidden[to] = hidden[row]
+            scores = scores[: len(good)]
+            hidden = None if hidden is None else hidden[: len(good)]
+        if hidden is not None:  # padding never counts as unusual
+            np.copyto(scores, scores.min(), where=hidden)
+        return scores
+
+
+def _newest_first(images: ImageSet, used: ImageSet) -> list[SetAside]:
+    before = len(images.set_aside)
+    return [*used.set_aside[before:], *used.set_aside[:before]]

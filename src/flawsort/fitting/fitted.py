@@ -1,0 +1,133 @@
+"""Everything that a fit found, in one record: what saving writes and opening gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.backbones import BackboneInfo
+from flawsort.backbones.base import INPUT_SIZE_OF_PATCHES
+from flawsort.clusters.advice import Advice
+from flawsort.clusters.kinds import Kinds, Regions, find_plain_groups, kinds_of_images
+from flawsort.core.errors import InputError
+from flawsort.core.records import Bools, Floats, ImageSet
+from flawsort.embeddings.describer import Describer
+from flawsort.embeddings.extent import N_EXTENTS
+from flawsort.embeddings.heat import HeatScale, image_heat
+from flawsort.images.view import View
+
+
+@dataclass(frozen=True)
+class BackboneChoice:
+    """How a backbone is opened again. name: of a backbone or network, or the path of an ONNX file.
+    weights: a file with the network's weights. image_size: where the backbone leaves it open."""
+
+    name: str | Path
+    weights: str | Path | None = None
+    image_size: int | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Fitted:
+    """Everything that a fit found, in the order of the images given.
+
+    images, normals: those that were used, and those that were set aside. view: what of each file
+    is looked at. backbone: None where Bags were given. opened: how to open that backbone again.
+    describer: what new images are described with. grid: rows and columns of the patches.
+    scores, weights: (n, n_patches). valid: (n, n_patches), None where all patches count.
+    embeddings: (n, dim). regions: the places that stand out. linkage: (n - 1, 4). labels: (n,).
+    n_clusters: the number of groups. n_clusters_asked: what the caller wanted. scored: how patches
+    were compared, in words. timings: seconds by stage. warnings: what a person should know.
+    """
+
+    images: ImageSet
+    normals: ImageSet | None
+    view: View
+    backbone: BackboneInfo | None
+    opened: BackboneChoice
+    describer: Describer
+    grid: tuple[int, int]
+    scores: Floats
+    weights: Floats
+    valid: Bools | None
+    embeddings: Floats
+    regions: Regions
+    linkage: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    n_clusters: int
+    n_clusters_asked: int | Literal["auto"]
+    advice: Advice
+    scored: str
+    random_state: int
+    timings: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        n, n_patches = len(self.images), self.grid[0] * self.grid[1]
+        expected = {
+            "scores": (n, n_patches),
+            "weights": (n, n_patches),
+            "valid": (n, n_patches),
+            "embeddings": (n, self.embeddings.shape[-1]),
+            "linkage": (n - 1, 4),
+            "labels": (n,),
+        }
+        for name, shape in expected.items():
+            values = getattr(self, name)
+            if values is not None and values.shape != shape:
+                raise InputError(f"{name} must have the shape {shape}. Got {values.shape}.")
+        owners = self.regions.outlines.images
+        if len(owners) and not 0 <= owners.min() <= owners.max() < n:
+            raise InputError(f"regions must be of the {n} images. Got one of image {owners.max()}.")
+
+    def __repr__(self) -> str:
+        return f"Fitted({len(self.images)} images, {self.n_clusters} groups; {self.scored})"
+
+    @property
+    def heat(self) -> HeatScale:
+        """Which scores look normal."""
+        return self.describer.heat
+
+    @property
+    def n_dims(self) -> int:
+        """The dimensions of a patch."""
+        extents = 0 if self.describer.axes is None else N_EXTENTS
+        return int(self.embeddings.shape[1]) - extents
+
+    @property
+    def bag_shape(self) -> tuple[int, int]:
+        """Patches and dimensions of each bag."""
+        return int(self.scores.shape[1]), self.n_dims
+
+    @property
+    def input_size(self) -> tuple[int, int]:
+        """Height and width of what the backbone is given."""
+        return INPUT_SIZE_OF_PATCHES if self.backbone is None else self.backbone.input_size
+
+    @cached_property
+    def image_heat(self) -> Floats | None:
+        """(n,), how hot each image is; None without known-good images, since only they say what is
+        normal: among peers a faint flaw may look it."""
+        reference = self.describer.reference
+        if reference is None or not reference.knows_normal:
+            return None
+        return image_heat(self.scores, self.heat, self.valid)
+
+    @cached_property
+    def plain_groups(self) -> frozenset[int]:
+        """The groups that are no flaws."""
+        return find_plain_groups(self.image_heat, self.labels, self.regions.outlines.images)
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """For each image its group, and the other groups that regions of it are like."""
+        regions = self.regions
+        return kinds_of_images(
+            self.labels, regions.outlines.images, regions.labels, self.plain_groups
+        )

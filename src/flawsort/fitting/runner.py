@@ -1,0 +1,125 @@
+"""The loop over batches that `fit` and `assign` share, and the runner that does it in this process.
+
+A batch is embedded and compared, what its images come to is kept (their scores, their weights, one
+vector each, their regions), and its bags are let go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.core.errors import OptionError
+from flawsort.core.records import Bags, ImageSet, Progress
+from flawsort.embeddings.describer import Describer
+from flawsort.fitting.memory import USUAL_SIZES, Sizes
+from flawsort.fitting.parts import Batch, Part, PartFiles, run_setting
+from flawsort.fitting.source import Source
+
+# Images to the bags of those that can be used (None where there are none), and those images.
+Embed: TypeAlias = Callable[[ImageSet], tuple[Bags | None, ImageSet]]
+
+
+class Runner(Protocol):
+    """Who describes batches: this process, or the workers of a Ray cluster."""
+
+    def describe(self, batches: Sequence[Batch], describer: Describer) -> Iterator[Part]:
+        """What the images of each batch came to, in the order of the batches. Batches that were
+        finished before an interruption are not described again."""
+
+    def clear(self) -> None:
+        """Remove the finished batches: their results are safe."""
+
+
+@dataclass
+class LocalRunner:
+    """Batches described one after the other, in this process; each takes all processors.
+
+    parts: a folder for finished batches that belongs to flawsort: abandoned batches are removed
+    from it. None keeps none. half: whether scores and weights are kept in half precision, as those
+    of many images are.
+    """
+
+    source: Source
+    parts: Path | None = None
+    half: bool = True
+    sizes: Sizes = USUAL_SIZES
+    _files: PartFiles | None = field(default=None, init=False, repr=False)
+
+    def describe(self, batches: Sequence[Batch], describer: Describer) -> Iterator[Part]:
+        files = None
+        if self.parts is not None:
+            setting = run_setting(self.source.setting, describer, batches)
+            files = self._files = PartFiles(str(self.parts), setting)
+            files.clear_abandoned()
+        for number, batch in enumerate(batches, start=1):
+            part = files.load(batch) if files else None
+            if part is None:
+                part = describe_batch(batch, self.source.batch, describer, half=self.half)
+                if files:
+                    # A disk that is full or read-only costs only the chance to resume.
+                    with contextlib.suppress(OptionError):
+                        files.store(batch, part)
+            if number % self.sizes.batches_between_pruning == 0 or number == len(batches):
+                self.source.prune()
+            yield part
+
+    def clear(self) -> None:
+        if self._files is not None:
+            self._files.clear()
+
+
+def make_batches(
+    contents: ImageSet, size: int, peer_of: Mapping[str, int] | None = None
+) -> list[Batch]:
+    """Batches of images, `size` in each. peer_of: which of the peers an image is itself, by its
+    digest; None where all images are new to the reference."""
+    batches = []
+    for start in range(0, len(contents), size):
+        some = contents.take(range(start, min(start + size, len(contents))))
+        some = ImageSet(some.names, some.sources, some.digests)
+        batches.append(Batch(some, None if peer_of is None else rows_of(some.digests, peer_of)))
+    return batches
+
+
+def rows_of(digests: Sequence[str], row_of: Mapping[str, int]) -> NDArray[np.int64]:
+    """(n,): the row of each digest, -1 where it has none."""
+    return np.array([row_of.get(digest, -1) for digest in digests], np.int64)
+
+
+def describe_batches(
+    batches: Sequence[Batch],
+    runner: Runner,
+    describer: Describer,
+    progress: Progress | None = None,
+) -> Iterator[Part]:
+    """The parts of all batches, in order, as the runner finishes them."""
+    n_images, done = sum(len(batch.images) for batch in batches), 0
+    for batch, part in zip(batches, runner.describe(batches, describer), strict=True):
+        done += len(batch.images)
+        if progress:
+            progress("sorting", done, n_images)
+        yield part
+
+
+def describe_batch(batch: Batch, embed: Embed, describer: Describer, *, half: bool = True) -> Part:
+    """One batch from files to what is kept of it. half: scores and weights in float16."""
+    bags, usable = embed(batch.images)
+    reasons = {entry.name: entry.reason for entry in usable.set_aside}
+    if bags is None:
+        return Part((), None, None, reasons)
+    own = batch.self_rows
+    if own is not None:
+        place = {digest: row for row, digest in enumerate(batch.images.digests)}
+        own = own[[place[digest] for digest in usable.digests]]
+    found = describer.features(bags, own=own)
+    if half:
+        scores, weights = found.scores.astype(np.float16), found.weights.astype(np.float16)
+        found = replace(found, scores=scores, weights=weights)
+    return Part(usable.digests, found, bags.valid, reasons)
