@@ -13,7 +13,17 @@ from PIL import Image
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from flawsort import AnomalyClusterer, BackboneError, Bags, InputError, Method, OptionError, View
+from flawsort import (
+    AnomalyClusterer,
+    BackboneError,
+    Bags,
+    InputError,
+    Method,
+    OptionError,
+    Run,
+    View,
+    open_run,
+)
 from flawsort.backbones import BackboneInfo, load_backbone
 from flawsort.backbones.embed import embed
 from flawsort.backbones.patches import patch_embeddings
@@ -765,3 +775,68 @@ class TestGolden:
         )
         with pytest.raises(BackboneError, match="is not the one of the fit any more"):
             model.predict(array_images(images[0]))
+
+
+class TestRunInPython:
+    """What `open_run` gives, and what `save` returns."""
+
+    @pytest.fixture
+    def run(self, saved: Path) -> Run:
+        return open_run(saved)
+
+    def test_save_returns_what_open_run_gives(
+        self, fitted: AnomalyClusterer, tmp_path: Path
+    ) -> None:
+        made = fitted.save(tmp_path / "run", report=False)
+        again = open_run(tmp_path / "run")
+        assert type(made) is type(again) is Run
+        assert repr(made) == repr(again)
+        np.testing.assert_array_equal(made.labels, again.labels)
+
+    def test_its_repr_is_three_lines(self, run: Run) -> None:
+        assert len(repr(run).splitlines()) == 3
+        assert "14 images in 2 groups" in repr(run)
+
+    def test_a_notebook_shows_groups_as_thumbnails(self, run: Run) -> None:
+        page = run._repr_html_()
+        assert page.count("data:image/jpeg;base64,") == 12  # six of each group
+        assert len(run.groups) == 2
+
+    def test_to_frame_has_a_row_an_image(self, run: Run) -> None:
+        frame = run.to_frame()
+        assert len(frame) == 14
+        assert list(frame["name"]) == run.names
+
+    def test_show_opens_the_report(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        opened: list[str] = []
+        monkeypatch.setattr("webbrowser.open", opened.append)
+        run.show()
+        assert opened == [(run.folder / "report.html").absolute().as_uri()]
+
+    def test_export(self, run: Run, tmp_path: Path) -> None:
+        written = run.export("csv", tmp_path / "labels")
+        assert tmp_path / "labels" / "images.csv" in written
+        with pytest.raises(OptionError, match=r"format must be one of csv, "):
+            run.export("xls", tmp_path / "no")
+
+    def test_evaluate_takes_labels_by_name_by_row_and_from_files(
+        self, run: Run, tmp_path: Path
+    ) -> None:
+        by_row = [name[:4] for name in run.names]
+        by_name = dict(zip(run.names, by_row, strict=True))
+        table = tmp_path / "truth.csv"
+        table.write_text("name,label\n" + "".join(f"{a},{b}\n" for a, b in by_name.items()))
+        found = [run.evaluate(truth) for truth in (by_row, by_name, table, str(table))]
+        assert found[0]["nmi"] == pytest.approx(1.0)
+        assert all(one == found[0] for one in found)
+        assert not (run.folder / "evaluation.json").exists()
+
+    def test_evaluate_refuses_labels_of_other_images(self, run: Run) -> None:
+        with pytest.raises(InputError, match=r"a label for each of the 14 images .* Got 1"):
+            run.evaluate(["dent"])
+        with pytest.raises(InputError, match=r"1 name that the run does not have, .* 'x.png'"):
+            run.evaluate({"x.png": "dent"})
+
+    def test_predict_and_model(self, run: Run, plates: Path) -> None:
+        np.testing.assert_array_equal(run.predict(plates / "parts"), run.labels)
+        assert run.model().n_clusters_ == 2

@@ -10,10 +10,8 @@ from flawsort.core.errors import BackboneError, FlawsortError, InputError, Optio
 if TYPE_CHECKING:
     from flawsort.core.records import Bags
     from flawsort.embeddings.method import Method
-    from flawsort.estimator import AnomalyClusterer
+    from flawsort.estimator import AnomalyClusterer, Run, open_run
     from flawsort.images.view import View
-    from flawsort.runs.folder import open_run
-    from flawsort.runs.run import Run
 
 __all__ = [
     "AnomalyClusterer",
@@ -35,9 +33,9 @@ _HOMES = {
     "AnomalyClusterer": "estimator",
     "Bags": "core.records",
     "Method": "embeddings.method",
-    "Run": "runs.run",
+    "Run": "estimator",
     "View": "images.view",
-    "open_run": "runs.folder",
+    "open_run": "estimator",
 }
 
 

@@ -1,11 +1,11 @@
-"""AnomalyClusterer: the whole story on one page."""
+"""AnomalyClusterer and the Run that it saves: what Python users hold."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
@@ -30,10 +30,12 @@ from flawsort.fitting.runner import LocalRunner, Runner
 from flawsort.fitting.source import FileSource, HeldSource, Source, held_sources, streams
 from flawsort.images.inputs import Images, check_found, gather, with_window
 from flawsort.images.view import View
+from flawsort.outputs import notebook
+from flawsort.outputs.exports import export_run
 from flawsort.outputs.report import render_report
+from flawsort.runs import folder as run_folder
+from flawsort.runs import run as run_record
 from flawsort.runs.convert import fitted_of, make_run
-from flawsort.runs.folder import REPORT, open_run, prepare_output, save_run
-from flawsort.runs.run import Run
 from flawsort.scores.engines import choose_engine
 
 T = TypeVar("T")
@@ -100,7 +102,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     # How much is held in memory at a time.
     sizes: Sizes = USUAL_SIZES
     # What a model was loaded from, and who has finished batches of results that are not saved.
-    _loaded: tuple[Fitted, Run] | None = None
+    _loaded: tuple[Fitted, run_record.Run] | None = None
     _unsaved: tuple[Runner, ...] = ()
 
     labels_ = _Found(lambda fitted: fitted.labels)
@@ -264,13 +266,13 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Save everything found as a run folder, with its report.html unless told not to, and
         return the run. A model that was loaded saves its run again, without the reviews of it."""
         fitted = self._checked()
-        prepare_output(Path(folder), overwrite=overwrite)
+        run_folder.prepare_output(Path(folder), overwrite=overwrite)
         unchanged = self._loaded is not None and self._loaded[0] is fitted
         run = self._loaded[1] if self._loaded and unchanged else make_run(fitted)
-        extra = {REPORT: render_report(run)} if report else None
-        save_run(run, Path(folder), overwrite=overwrite, extra=extra)
+        extra = {run_folder.REPORT: render_report(run)} if report else None
+        run_folder.save_run(run, Path(folder), overwrite=overwrite, extra=extra)
         self.discard_parts()
-        return run
+        return Run.of(run, Path(folder))
 
     def discard_parts(self) -> None:
         """Remove the finished batches that an interrupted call would go on from, as `save` does
@@ -294,7 +296,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """The model of a saved run, ready to `assign` and `predict`, with a device, an arithmetic
         and a runner of your choice: a run does not keep them."""
         return cls.from_run(
-            open_run(folder),
+            run_folder.open_run(folder),
             device=device,
             arithmetic=arithmetic,
             runner=runner,
@@ -306,7 +308,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def from_run(
         cls,
-        run: Run,
+        run: run_record.Run,
         *,
         device: str | None = None,
         arithmetic: str | None = None,
@@ -428,3 +430,70 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 def _device_on(runner: str, device: str | None) -> str | None:
     """Where patches are compared. Workers of a cluster have no GPU unless one was named."""
     return "cpu" if runner == "ray" and device is None else device
+
+
+class Run(run_record.Run):
+    """A saved run: everything that one clustering found, and the groups as people left them.
+
+    `table` has the columns of images.csv, `regions` those of regions.csv; `labels` (n,) is the
+    cluster of each image, `scores` (n, n_patches), `embeddings` (n, dim) and `linkage` (n - 1, 4)
+    are as for AnomalyClusterer.
+    """
+
+    def __repr__(self) -> str:
+        return notebook.text(self)
+
+    def _repr_html_(self) -> str:
+        """The groups with thumbnails, which notebooks show."""
+        return notebook.html(self)
+
+    def to_frame(self) -> Any:
+        """A row an image: a pandas DataFrame, or a plain table where pandas is not installed."""
+        return notebook.frame(self)
+
+    @property
+    def groups(self) -> list[notebook.GroupSummary]:
+        """The groups that have images, as people left them: name, role, size, typical images."""
+        return notebook.groups(self)
+
+    def show(self) -> None:
+        """Show the report: in the notebook where this runs in one, otherwise in a browser."""
+        notebook.show(self)
+
+    def export(
+        self, format: str, path: str | Path, *, link: str = "copy", overwrite: bool = False
+    ) -> list[Path]:
+        """Write the groups for another tool, as `flawsort export` does. Returns the files written.
+
+        format: "csv", "coco", "yolo", ... link: how images get there: "copy", "link" or "hardlink".
+        """
+        groups = notebook.labelling_of(self)
+        return export_run(self, groups, format, Path(path), link=link, overwrite=overwrite)
+
+    def evaluate(
+        self, truth: str | Path | Mapping[str, str] | Sequence[str | None]
+    ) -> dict[str, Any]:
+        """Compare the clusters with true labels; the run stays as it is.
+
+        truth: a folder whose subfolders are the labels, a CSV file, a mapping from the names of
+        images to labels, or a label an image, None where it is not known. Returns NMI, ARI, F1 and
+        purity at the run's number of clusters, and at the true number in `at_true_k`.
+        """
+        from flawsort.research.evaluate import evaluate_against
+
+        return evaluate_against(self, truth)
+
+    def model(
+        self, *, device: str | None = None, arithmetic: str | None = None
+    ) -> AnomalyClusterer:
+        """The model of the run, ready to `assign` and `predict`."""
+        return AnomalyClusterer.from_run(self, device=device, arithmetic=arithmetic)
+
+    def predict(self, X: Images) -> Ints:
+        """(n,): the cluster of each new image, -1 for a kind not seen before."""
+        return self.model().predict(X)
+
+
+def open_run(folder: str | Path) -> Run:
+    """Open a saved run. RunError where it is damaged, of another format, or not a run."""
+    return run_folder.open_run(folder, Run)

@@ -118,9 +118,10 @@ def html(run: Run, typical: int = TYPICAL) -> str:
     return "".join(parts)
 
 
-def show(run: Run, open_page: Callable[[str], object] = webbrowser.open) -> Path | None:
+def show(run: Run, open_page: Callable[[str], object] | None = None) -> Path | None:
     """Show the report: inside the notebook where this runs in one, and otherwise in a browser.
-    Returns the file that was opened, None in a notebook. open_page: is given the file's URL."""
+    Returns the file that was opened, None in a notebook. open_page: is given the file's URL; None
+    for the browser."""
     kept = None if run.folder is None else read_text(run.folder, REPORT)
     if _in_notebook():
         from IPython.display import HTML, display
@@ -134,7 +135,7 @@ def show(run: Run, open_page: Callable[[str], object] = webbrowser.open) -> Path
     else:  # a browser opens files only
         place = Path(tempfile.mkdtemp(prefix="flawsort-")) / REPORT
         place.write_text(render_report(run), "utf-8")
-    open_page(place.as_uri())
+    (open_page or webbrowser.open)(place.as_uri())
     return place
 
 

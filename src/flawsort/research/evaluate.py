@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from flawsort.clusters.ward import cut
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Ints
+from flawsort.core.text import pluralise, printable
 from flawsort.labels.store import Session
 from flawsort.outputs.report import render_report
 from flawsort.research.metrics import Agreement, agreement, purity_curve, several_kinds
@@ -47,6 +48,29 @@ def evaluate_run(folder: Path, truth: Path) -> dict[str, Any]:
             "in the run: copy it to where you may write, and evaluate the copy."
         ) from error
     return evaluation
+
+
+def evaluate_against(
+    run: Run, truth: str | Path | Mapping[str, str] | Sequence[str | None]
+) -> dict[str, Any]:
+    """As `evaluate`. truth: a folder or a CSV file as for `read_truth`, labels by the names of
+    images, or one an image."""
+    if isinstance(truth, str | Path):
+        return evaluate(run, read_truth(Path(truth), run.images))
+    if isinstance(truth, Mapping):
+        unknown = [name for name in truth if name not in run.row_of]
+        if unknown:
+            raise InputError(
+                f"truth has {pluralise(len(unknown), 'name')} that the run does not have, the "
+                f"first '{printable(unknown[0])}'. Name images as in run.names."
+            )
+        return evaluate(run, [truth.get(name) for name in run.names])
+    if len(truth) != len(run):
+        raise InputError(
+            f"truth must have a label for each of the {len(run)} images of the run, None where it "
+            f"is not known. Got {len(truth)}."
+        )
+    return evaluate(run, truth)
 
 
 def evaluate(run: Run, truth: Sequence[str | None]) -> dict[str, Any]:
