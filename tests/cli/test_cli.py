@@ -71,7 +71,7 @@ class TestErrors:
             ("paper --list --deep-seeds x", "--deep-seeds must be a whole number. Got 'x'."),
             ("paper --list --deep-epochs x", "--deep-epochs must be a whole number. Got 'x'."),
             ("cluster parts -o new --weights x", "--weights must be 'auto' or 'uniform'."),
-            ("cluster parts -n good -o new --weights uniform", "so normal images have no use"),
+            ("cluster parts -n good -o new --weights uniform", "so normal images have no effect"),
             ("cluster parts -o new --pooling x", f"--pooling must be {POOLING_NAMES}."),
             ("cluster parts -o new --peers x", "--peers must be all or a whole number. Got 'x'."),
             ("cluster parts -o new --peers 1", "--peers must be 'all' or at least 2. Got 1."),

@@ -484,7 +484,7 @@ class TestRunner:
         ("options", "told"),
         [
             ({"runner": "spark"}, "runner must be 'local' or 'ray'. Got 'spark'."),
-            ({"n_workers": 2}, "n_workers is of a Ray cluster, and runner 'local' has none"),
+            ({"n_workers": 2}, "n_workers needs the runner 'ray', but the runner is 'local'"),
             ({"parts": "x"}, "parts is of a Ray cluster"),
             ({"runner": "ray", "address": "auto"}, "The workers of a running cluster need parts"),
         ],

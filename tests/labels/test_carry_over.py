@@ -145,7 +145,7 @@ def test_what_is_said_while_a_run_is_made_is_not_lost(
     (here / "run" / EDITS).unlink()
     answer = cli(*command)
     assert answer.code == 2
-    assert "could not be moved to 'run': The run 'run' holds what people said" in answer.err
+    assert "could not be moved to 'run': The run 'run' holds edits of reviewers" in answer.err
     assert "meanwhile" in titles(here / "run").values()
     assert len(list(here.glob(".run.finished-*"))) == 1
 
