@@ -485,8 +485,11 @@ class TestRunner:
         [
             ({"runner": "spark"}, "runner must be 'local' or 'ray'. Got 'spark'."),
             ({"n_workers": 2}, "n_workers needs the runner 'ray', but the runner is 'local'"),
-            ({"parts": "x"}, "parts is of a Ray cluster"),
-            ({"runner": "ray", "address": "auto"}, "The workers of a running cluster need parts"),
+            ({"parts": "x"}, "parts needs the runner 'ray'"),
+            (
+                {"runner": "ray", "address": "auto"},
+                "parts must be given with the address of a running cluster",
+            ),
         ],
     )
     def test_options_are_checked_as_those_of_a_fit(
