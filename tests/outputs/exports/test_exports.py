@@ -667,7 +667,7 @@ class TestBook:
         assert "12 images in 3 groups: 2 kinds of flaw, 1 group without a flaw." in text
         assert "dent; deep kind of flaw 5 images · 42%" in text
         assert "1 image confirmed by a person" in text
-        assert "Named, without an image so far: spare." in text
+        assert "Named groups without images: spare." in text
         assert "no flaw 3 images · 25%" in text
         pictures = [value for name, value in page.attributes if name == "src"]
         assert all(str(value).startswith("data:image/jpeg;base64,") for value in pictures)
