@@ -530,7 +530,9 @@ def test_more_nonsense() -> None:
     empty = after(edit("name", group=0, name="dents"), edit("move", images=whole, to=1))
     with pytest.raises(OptionError, match=r"must have images to accept\. Got 0, which is empty"):
         after(edit("accept", group=0), before=empty)
-    with pytest.raises(OptionError, match=r"There are 0, 1, 2, 3, 4, 5, 6, 7 and 12 more\."):
+    with pytest.raises(
+        OptionError, match=r"The current groups are 0, 1, 2, 3, 4, 5, 6, 7 and 12 more\."
+    ):
         after(edit("accept", group=99), before=first(20))
 
 

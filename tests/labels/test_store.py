@@ -702,7 +702,7 @@ def test_nonsense_is_not_saved(folder: Path) -> None:
         (None, {}, "kind must be one of"),
         ("accept", [0], "must be a mapping"),
         ("accept", {"images": {0}}, "must be valid JSON"),
-        ("name", {"group": 0, "name": "\ud83d"}, "no control characters"),
+        ("name", {"group": 0, "name": "\ud83d"}, "without control characters"),
     ]
     for kind, payload, text in cases:
         with pytest.raises(OptionError, match=text):

@@ -142,9 +142,7 @@ class TestDetect:
     ) -> None:
         groups = {**labelling.groups, 1: replace(labelling.groups[1], role="unsure")}
         written = write_export(run, replace(labelling, groups=groups), "yolo", tmp_path / "out")
-        assert {entry.reason for entry in written.left_out} == {
-            "is in a group that people are unsure about"
-        }
+        assert {entry.reason for entry in written.left_out} == {"is in an unsure group"}
         assert [entry.name for entry in written.left_out] == list(NAMES[5:9])
         samples, names = read_detect(tmp_path / "out")
         assert names == ["dent; deep"]
