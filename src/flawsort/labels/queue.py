@@ -177,17 +177,17 @@ def _about_group(labelling: Labelling, where: _Where, group: int) -> Question:
 def _about_image(labelling: Labelling, where: _Where, answered: Collection[int]) -> Question | None:
     unsure_groups = labelling.with_role("unsure")
     unsure = np.isin(labelling.labels, unsure_groups)
-    asked = np.zeros(len(unsure), np.bool_)
+    answered_before = np.zeros(len(unsure), np.bool_)
     # A person who gave an image several kinds has looked at it: it belongs between two groups.
-    asked[[*answered, *labelling.several]] = True
-    waiting = np.flatnonzero(unsure & ~labelling.confirmed & ~asked)
+    answered_before[[*answered, *labelling.several]] = True
+    waiting = np.flatnonzero(unsure & ~labelling.confirmed & ~answered_before)
     if len(waiting):
         row = int(waiting[where.lead[waiting].argmin()])
         rival = int(where.rival[row])
         like = f"; it looks most like '{labelling.groups[rival].title}'" if rival >= 0 else ""
         why = f"Somebody was unsure about this image{like}."
     else:
-        doubtful = np.flatnonzero(~unsure & ~asked & (where.margin < 0))
+        doubtful = np.flatnonzero(~unsure & ~answered_before & (where.margin < 0))
         if not len(doubtful):
             return None
         row = int(doubtful[where.margin[doubtful].argmin()])

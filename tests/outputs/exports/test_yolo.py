@@ -152,7 +152,7 @@ class TestDetect:
 
     def test_nothing_to_detect(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
         groups = {number: Group(number, "fine", "normal") for number in range(3)}
-        with pytest.raises(InputError, match="No group is a kind of flaw"):
+        with pytest.raises(InputError, match="No group has the role flaw"):
             export_run(run, replace(labelling, groups=groups), "yolo", tmp_path / "out")
         assert not (tmp_path / "out").exists()
 

@@ -24,7 +24,7 @@ export class QueuePage {
   ];
 
   constructor(shell) {
-    Object.assign(this, { shell, answer: null, asked: "", skipped: [], turn: 0 });
+    Object.assign(this, { shell, answer: null, shown: "", skipped: [], turn: 0 });
     this.grid = new Grid({ label: "Examples", open: openImage, enterOpens: false, size: fitting });
     this.tiles = el("dl", { class: "tiles" });
     this.meter = el("span", { class: "meter big" }, el("i"));
@@ -66,9 +66,9 @@ export class QueuePage {
   drawQuestion() {
     if (!this.answer) return;
     const { question } = this;
-    const asked = JSON.stringify(question && [question.kind, question.group, question.rows]);
-    const fresh = asked !== this.asked;
-    this.asked = asked;
+    const shown = JSON.stringify(question && [question.kind, question.group, question.rows]);
+    const fresh = shown !== this.shown;
+    this.shown = shown;
     this.grid.node.hidden = question?.kind !== "group";
     this.one.hidden = question?.kind !== "image";
     this.tools.hidden = !question;
