@@ -81,18 +81,18 @@ class Describer:
         return POOLINGS[self.method.pooling]
 
     def describe(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Described:
-        """Describe new bags. own: (n_images,), see Reference.compare."""
-        return self.join(self.features(bags, own=own, progress=progress))
+        """Describe new bags. self_rows: (n_images,), see Reference.compare."""
+        return self.join(self.features(bags, self_rows=self_rows, progress=progress))
 
     def features(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Features:
-        """What new bags come to before the extents join. own: as for `describe`."""
+        """What new bags come to before the extents join. self_rows: as for `describe`."""
         if self.reference is None:
             return self._uniform_features(bags)
-        comparison = self.reference.compare(bags, own=own, progress=progress)
+        comparison = self.reference.compare(bags, self_rows=self_rows, progress=progress)
         return self.pool(bags, comparison, progress=progress)
 
     def pool(

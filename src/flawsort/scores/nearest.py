@@ -245,14 +245,14 @@ def fold_references(
     references: Floats,
     statistic: PeerStatistic,
     *,
-    own: Ints | None = None,
+    self_rows: Ints | None = None,
     bags: BagProduct = SINGLES,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """As fold_peers, for images that are compared with references and not with each other.
 
     patches: (n_images, n_patches, dim). references: (n_references, n_patches, dim); a peer's
-    number is its row in them. own: (n_images,), the row of `references` that is the image
+    number is its row in them. self_rows: (n_images,), the row of `references` that is the image
     itself and is left out, or -1; None for all -1.
     """
     of_images, prepared = bags.operands(patches), bags.operands(references)
@@ -263,7 +263,7 @@ def fold_references(
         return [
             (peer, bags.compare(bag, reference)[0])
             for peer, reference in enumerate(of_references)
-            if own is None or peer != own[image]
+            if self_rows is None or peer != self_rows[image]
         ]
 
     with single_threaded_blas():
@@ -276,12 +276,12 @@ def fold_references(
 
 
 def expected_from_peers(
-    patches: Floats, chosen: Ints, references: Floats, own: Ints
+    patches: Floats, chosen: Ints, references: Floats, self_rows: Ints
 ) -> NDArray[np.float32]:
     """What the references show where a patch stands: the mean of its nearest patch in each.
 
     patches: (n_images, n_patches, dim). chosen: (n_images, n_chosen), which patches are asked
-    for. references: (n_references, n_patches, dim). own: (n_images,), the row of `references`
+    for. references: (n_references, n_patches, dim). self_rows: (n_images,), the row of `references`
     that is the image itself and is left out, or -1. Returns (n_images, n_chosen, dim).
     """
     bank = np.asarray(references, np.float32)
@@ -289,7 +289,7 @@ def expected_from_peers(
     def expect(image: int) -> NDArray[np.float32]:
         asked = patches[image, chosen[image]].astype(np.float32)
         total = np.zeros(asked.shape, np.float32)
-        others = [row for row in range(len(bank)) if row != own[image]]
+        others = [row for row in range(len(bank)) if row != self_rows[image]]
         for row in others:
             total += bank[row, (asked @ bank[row].T).argmax(axis=1)]
         total /= max(len(others), 1)

@@ -85,10 +85,10 @@ class Reference(Protocol):
         """Whether it shows what is normal. Among peers a faint flaw may look normal."""
 
     def compare(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Comparison:
-        """Compare images with it. own: (n_images,), which of its images an image is itself, or
-        -1; None where all are new."""
+        """Compare images with it. self_rows: (n_images,), which of its images an image is itself,
+        or -1; None where all are new."""
 
     def for_many(self, n_images: int, n_patches: int) -> Reference:
         """The same for this many images that come in batches: all of them are compared in one
@@ -140,9 +140,9 @@ class NormalReference:
         return cls(bank, exact=exact, engine=engine, random_state=random_state)
 
     def compare(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Comparison:
-        """Distances to the nearest normal patch, and which one it is. own: of no use here."""
+        """Distances to the nearest normal patch, and which one it is. self_rows: of no use here."""
         queries = bags.patches.reshape(-1, bags.dim)
         self.choose_search(len(queries))
         if self.exact:
@@ -193,7 +193,7 @@ class NormalReference:
             # The nearest patch of all other images is the nearest of those nearest in each.
             nearest = MinOverPeers(len(sample), normals.n_patches)
             scores = self.engine.fold_references(
-                normals.patches[sample], normals.patches, nearest, own=sample
+                normals.patches[sample], normals.patches, nearest, self_rows=sample
             )
         else:
             scores = self._scores_from_lists(normals, sample)
@@ -249,17 +249,17 @@ class PeerReference:
         self._nearest_share = nearest_share
 
     def compare(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Comparison:
-        """Images against the sample. own: (n_images,), which of the peers an image is itself, or
-        -1; None where they are all new."""
+        """Images against the sample. self_rows: (n_images,), which of the peers an image is itself,
+        or -1; None where they are all new."""
         n_peers = len(self.peers)
-        itself = np.full(len(bags), -1) if own is None else own
-        among = n_peers if own is None else n_peers - 1
+        itself = np.full(len(bags), -1) if self_rows is None else self_rows
+        among = n_peers if self_rows is None else n_peers - 1
         statistic = _statistic(len(bags), bags.n_patches, among, self._nearest_share)
         engine = self.engine.for_work(len(bags) * n_peers * pair_flop(bags))
         scores = engine.fold_references(
-            bags.patches, self.peers, statistic, own=itself, progress=progress
+            bags.patches, self.peers, statistic, self_rows=itself, progress=progress
         )
 
         def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
@@ -268,7 +268,7 @@ class PeerReference:
             return engine.expected_from_peers(bags.patches[images], chosen, few, mine[images])
 
         how = f"{n_peers} images of the run as peers ({engine.name})"
-        if own is not None:
+        if self_rows is not None:
             how = f"compared with a sample of {n_peers} of them ({engine.name})"
         return Comparison(scores, expected, how)
 
@@ -334,12 +334,12 @@ def compare_with_peers(
     scores = engine.fold_peers(bags.patches, peers, statistic, progress=progress)
     stored = np.sort(order[: min(STORED_PEERS, count)])
     reference = PeerReference(bags.patches[stored], nearest_share, engine=chosen_engine)
-    own = np.full(len(bags), -1)
-    own[stored] = np.arange(len(stored))
+    self_rows = np.full(len(bags), -1)
+    self_rows[stored] = np.arange(len(stored))
 
     def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
         return engine.expected_from_peers(
-            bags.patches[images], chosen, reference.peers, own[images]
+            bags.patches[images], chosen, reference.peers, self_rows[images]
         )
 
     how = "compared with each other"
