@@ -38,15 +38,15 @@ class TestErrors:
             ("cluster parts -o new --max-pixels 0", "--max-pixels must be at least 1. Got 0."),
             (
                 "cluster parts -o new --workers 2",
-                "--workers is for a Ray cluster, and the runner 'local' has none",
+                "--workers needs the runner 'ray', but the runner is 'local'",
             ),
             (
                 "cluster parts -o new --cache x --no-cache",
-                "--cache contradicts --no-cache: leave one out. Got 'x'.",
+                "--cache cannot be combined with --no-cache. Got 'x'.",
             ),
             (
                 "assign parts --run run --cache x --no-cache",
-                "--cache contradicts --no-cache: leave one out. Got 'x'.",
+                "--cache cannot be combined with --no-cache. Got 'x'.",
             ),
             ("cluster parts -o new --backbone no.onnx", "Cannot read the backbone file 'no.onnx'"),
             ("cluster parts -o new --backbone text.onnx", "is not an ONNX file that onnxruntime"),
@@ -175,7 +175,7 @@ class TestErrors:
             answer = cli("--debug", "cluster", "parts", "-o", "new")
             assert answer.code == code
             assert answer.err.startswith("Traceback")
-            assert answer.err.endswith("This is a bug in flawsort; it happened as shown above.\n")
+            assert answer.err.endswith("This is a bug in flawsort; see the traceback above.\n")
 
     @pytest.mark.parametrize(
         ("line", "work", "said"),

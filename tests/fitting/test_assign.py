@@ -501,7 +501,7 @@ class TestRunner:
     def test_bags_stay_at_home(self) -> None:
         bags = spotted([(1,)] * 4, seed=0)
         model = AnomalyClusterer(n_clusters=2).fit(bags).set_params(runner="ray")
-        with pytest.raises(OptionError, match="takes images from files or URLs, not as Bags"):
+        with pytest.raises(OptionError, match="needs images as files or URLs, not as Bags"):
             model.assign(bags)
 
     def test_a_loaded_model_compares_on_the_cpu_of_its_workers(self, saved: Path) -> None:

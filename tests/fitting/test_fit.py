@@ -905,8 +905,8 @@ def test_many_normals_are_a_sample(plates: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(AnomalyClusterer, "sizes", eight)
     first, second = (fit(plates / "parts", plates / "good") for _ in range(2))
     assert first.warnings_ == [
-        "A sample of 8 of the 10 normal images is used, as many as fit in memory.",
-        "Only 8 normal images: what is not shown there looks unusual.",
+        "Used a sample of 8 of the 10 normal images, as many as fit in memory.",
+        "Only 8 normal images: anything not shown there looks unusual.",
     ]
     assert first.normals_ == second.normals_
     assert first.normals_ is not None
@@ -1097,7 +1097,7 @@ def test_a_bag_is_measured_on_the_first_image_that_has_one(
         assert not everybody
         return True
 
-    monkeypatch.setattr(source_module, "shall_stream", ask)
+    monkeypatch.setattr(source_module, "must_stream", ask)
     images = find_images(tmp_path / "parts")
     assert images.names[:9] == (*(f"bad{number}.png" for number in range(8)), "dent00.png")
     known = find_images(tmp_path / "parts").take([9, 10, 10])

@@ -115,7 +115,7 @@ def test_a_run_with_edits_is_not_overwritten(here: Path, cli: Cli) -> None:
     command = ("cluster", "parts", "-n", "good", "-k", "2", "-o", "run", "--overwrite", *SMALL)
     answer = cli(*command)
     assert answer.code == 2
-    assert "holds what people said of its groups" in answer.err
+    assert "holds edits of reviewers, which would be lost" in answer.err
     assert "--labels-from 'run'" in answer.err
     assert cli(*command, "--labels-from", "run3").code == 2  # there is none
     assert (here / "run" / EDITS).read_bytes() == before
@@ -152,7 +152,7 @@ def test_what_is_said_while_a_run_is_made_is_not_lost(
 
 
 def test_saving_from_python_and_kept_images(here: Path, fitted: AnomalyClusterer, cli: Cli) -> None:
-    with pytest.raises(OptionError, match="holds what people said of its groups"):
+    with pytest.raises(OptionError, match="holds edits of reviewers, which would be lost"):
         fitted.save(here / "run", overwrite=True)
     (here / "run" / EDITS).unlink()
     (here / "run" / "assigned").mkdir()

@@ -572,7 +572,7 @@ class TestMadeThumbnails:
         save_run(dataclasses.replace(run, table=table), tmp_path / "run")
         reply = RunClient(make_app([tmp_path / "run"])).get("/r/run/image/0.jpg")
         assert reply.status == 404
-        assert "was given as an array: there is no file of it" in reply.detail
+        assert "was given as an array and has no file" in reply.detail
 
     def test_the_oldest_go_when_there_are_too_many(self, tmp_path: Path) -> None:
         files = PictureFiles(tmp_path, limit=300)

@@ -1,4 +1,4 @@
-"""What a fit found as attributes of an estimator: labels_, scores_ and the others."""
+"""The results of a fit as attributes of an estimator: labels_, scores_ and the others."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class NotYetFittedError(OptionError, NotFittedError):  # type: ignore[misc]
-    """Results were asked for before `fit`; also scikit-learn's own error for that."""
+    """Raised if results are read before `fit`. It is also scikit-learn's NotFittedError."""
 
 
 class _Found(Generic[T]):
-    """A read-only attribute of an estimator: something that its fit found."""
+    """A read-only attribute of an estimator, read from the results of its fit."""
 
     def __init__(self, read: Callable[[Fitted], T]) -> None:
         self._read = read
@@ -33,11 +33,11 @@ class _Found(Generic[T]):
         return self if model is None else self._read(model._checked())
 
     def __set__(self, model: FittedAttributes, value: object) -> None:
-        raise AttributeError("What a fit found cannot be changed: set fitted_ as a whole.")
+        raise AttributeError("Results of a fit are read-only. Set fitted_ to replace all of them.")
 
 
 class FittedAttributes:
-    """The attributes of an estimator that has a `Fitted`, read from it and not to be changed."""
+    """Read-only attributes of an estimator, read from its `fitted_`."""
 
     fitted_: Fitted
 

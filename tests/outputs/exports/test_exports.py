@@ -968,7 +968,7 @@ class TestOutput:
         assert [(entry.name, entry.reason) for entry in written.left_out] == [
             (NAMES[0], "does not exist"),
             (NAMES[1], "has changed since it was clustered"),
-            (NAMES[2], "was given as an array: there is no file of it"),
+            (NAMES[2], "was given as an array and has no file"),
         ]
         listed = (tmp_path / "out/left-out.txt").read_text().splitlines()
         assert listed[0] == f"{NAMES[0]}\tdoes not exist"
