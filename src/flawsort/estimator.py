@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Literal
 
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.exceptions import NotFittedError
 
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, load_backbone
 from flawsort.clusters.assign import Assignment
@@ -16,6 +15,7 @@ from flawsort.core.errors import BackboneError, InputError, OptionError
 from flawsort.core.records import Bags, Floats, ImageSet, Ints, Progress
 from flawsort.embeddings.method import Method, resolve
 from flawsort.fitting.assign import are_many, assign_set, check_shape
+from flawsort.fitting.attributes import FittedAttributes
 from flawsort.fitting.checks import (
     check_count,
     check_fit_on_ray,
@@ -38,34 +38,10 @@ from flawsort.runs import run as run_record
 from flawsort.runs.convert import fitted_of, make_run
 from flawsort.scores.engines import choose_engine
 
-T = TypeVar("T")
 NO_BAGS_ON_RAY = "'ray' takes images from files or URLs, not as Bags."
 
 
-class NotYetFittedError(OptionError, NotFittedError):  # type: ignore[misc]
-    """Results were asked for before `fit`; also scikit-learn's own error for that."""
-
-
-class _Found(Generic[T]):
-    """A read-only attribute of an estimator: something that its fit found."""
-
-    def __init__(self, read: Callable[[Fitted], T]) -> None:
-        self._read = read
-
-    @overload
-    def __get__(self, model: None, owner: type) -> _Found[T]: ...
-
-    @overload
-    def __get__(self, model: AnomalyClusterer, owner: type) -> T: ...
-
-    def __get__(self, model: AnomalyClusterer | None, owner: type) -> _Found[T] | T:
-        return self if model is None else self._read(model._checked())
-
-    def __set__(self, model: AnomalyClusterer, value: object) -> None:
-        raise AttributeError("What a fit found cannot be changed: set fitted_ as a whole.")
-
-
-class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Groups images by the kind of flaw they show.
 
     n_clusters: the number of groups, or "auto" to take the advice (`advice_`).
@@ -104,29 +80,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     # What a model was loaded from, and who has finished batches of results that are not saved.
     _loaded: tuple[Fitted, run_record.Run] | None = None
     _unsaved: tuple[Runner, ...] = ()
-
-    labels_ = _Found(lambda fitted: fitted.labels)
-    linkage_ = _Found(lambda fitted: fitted.linkage)
-    n_clusters_ = _Found(lambda fitted: fitted.n_clusters)
-    advice_ = _Found(lambda fitted: fitted.advice)
-    embeddings_ = _Found(lambda fitted: fitted.embeddings)
-    scores_ = _Found(lambda fitted: fitted.scores)
-    weights_ = _Found(lambda fitted: fitted.weights)
-    valid_ = _Found(lambda fitted: fitted.valid)
-    grid_ = _Found(lambda fitted: fitted.grid)
-    regions_ = _Found(lambda fitted: fitted.regions)
-    kinds_ = _Found(lambda fitted: fitted.kinds)
-    heat_ = _Found(lambda fitted: fitted.heat)
-    image_heat_ = _Found(lambda fitted: fitted.image_heat)
-    describer_ = _Found(lambda fitted: fitted.describer)
-    n_dims_ = _Found(lambda fitted: fitted.n_dims)
-    images_ = _Found(lambda fitted: fitted.images)
-    normals_ = _Found(lambda fitted: fitted.normals)
-    view_ = _Found(lambda fitted: fitted.view)
-    backbone_ = _Found(lambda fitted: fitted.backbone)
-    scored_ = _Found(lambda fitted: fitted.scored)
-    timings_ = _Found(lambda fitted: dict(fitted.timings))
-    warnings_ = _Found(lambda fitted: list(fitted.warnings))
 
     def __init__(
         self,
@@ -400,13 +353,6 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             address=self.address,
             n_workers=self.n_workers,
         )
-
-    def _checked(self) -> Fitted:
-        if "fitted_" not in vars(self):
-            raise NotYetFittedError(
-                "This AnomalyClusterer is not fitted yet: call fit or load first."
-            )
-        return self.fitted_
 
     def _same_backbone(self, fitted: Fitted) -> Backbone:
         """The backbone of the fit: another one's patches would be compared with nothing like it."""

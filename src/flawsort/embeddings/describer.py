@@ -84,18 +84,18 @@ class Describer:
         return POOLINGS[self.method.pooling]
 
     def describe(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Described:
-        """Compute the embeddings of bags. own: (n_images,), see Reference.compare."""
-        return self.join(self.features(bags, own=own, progress=progress))
+        """Compute the embeddings of bags. self_rows: (n_images,), see Reference.compare."""
+        return self.join(self.features(bags, self_rows=self_rows, progress=progress))
 
     def features(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Features:
-        """Compute features, before the extents are appended. own: as for `describe`."""
+        """Compute features, before the extents are appended. self_rows: as for `describe`."""
         if self.reference is None:
             return self._uniform_features(bags)
-        comparison = self.reference.compare(bags, own=own, progress=progress)
+        comparison = self.reference.compare(bags, self_rows=self_rows, progress=progress)
         return self.pool(bags, comparison, progress=progress)
 
     def pool(

@@ -302,8 +302,8 @@ def _compare(
     sampled = PeerReference(patches, method.nearest_share, engine=options.engine)
     reference = sampled.for_many(n_images, bags.n_patches)
     peer_of = {digest: row for row, digest in enumerate(sample.images.digests[:count])}
-    own = rows_of(sample.images.digests, peer_of)
-    return reference.compare(bags, own=own, progress=progress), reference, peer_of
+    self_rows = rows_of(sample.images.digests, peer_of)
+    return reference.compare(bags, self_rows=self_rows, progress=progress), reference, peer_of
 
 
 def _n_peers(method: Method, n_images: int) -> int:

@@ -114,11 +114,11 @@ def describe_batch(batch: Batch, embed: Embed, describer: Describer, *, half: bo
     reasons = {entry.name: entry.reason for entry in usable.set_aside}
     if bags is None:
         return Part((), None, None, reasons)
-    own = batch.self_rows
-    if own is not None:
+    self_rows = batch.self_rows
+    if self_rows is not None:
         place = {digest: row for row, digest in enumerate(batch.images.digests)}
-        own = own[[place[digest] for digest in usable.digests]]
-    found = describer.features(bags, own=own)
+        self_rows = self_rows[[place[digest] for digest in usable.digests]]
+    found = describer.features(bags, self_rows=self_rows)
     if half:
         scores, weights = found.scores.astype(np.float16), found.weights.astype(np.float16)
         found = replace(found, scores=scores, weights=weights)

@@ -246,15 +246,15 @@ def fold_references(
     references: Floats,
     statistic: PeerStatistic,
     *,
-    own: Ints | None = None,
+    self_rows: Ints | None = None,
     bags: BagProduct = SINGLES,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """Like fold_peers, for images that are compared with references and not with each other.
 
     patches: (n_images, n_patches, dim). references: (n_references, n_patches, dim); the number of a
-    peer is its row there. own: (n_images,), the row of `references` that is the image itself and is
-    left out, or -1 for none; None for all -1.
+    peer is its row there. self_rows: (n_images,), the row of `references` that is the image itself
+    and is left out, or -1 for none; None for all -1.
     """
     of_images, prepared = bags.operands(patches), bags.operands(references)
     of_references = [prepared[row] for row in range(len(references))]
@@ -264,7 +264,7 @@ def fold_references(
         return [
             (peer, bags.compare(bag, reference)[0])
             for peer, reference in enumerate(of_references)
-            if own is None or peer != own[image]
+            if self_rows is None or peer != self_rows[image]
         ]
 
     with single_threaded_blas():
@@ -277,21 +277,21 @@ def fold_references(
 
 
 def expected_from_peers(
-    patches: Floats, chosen: Ints, references: Floats, own: Ints
+    patches: Floats, chosen: Ints, references: Floats, self_rows: Ints
 ) -> NDArray[np.float32]:
     """(n_images, n_chosen, dim): what the references show in place of each chosen patch: the mean
     of its nearest patch in each reference.
 
     patches: (n_images, n_patches, dim). chosen: (n_images, n_chosen), the numbers of the chosen
-    patches. references: (n_references, n_patches, dim). own: (n_images,), the row of `references`
-    that is the image itself and is left out, or -1 for none.
+    patches. references: (n_references, n_patches, dim). self_rows: (n_images,), the row of
+    `references` that is the image itself and is left out, or -1 for none.
     """
     bank = np.asarray(references, np.float32)
 
     def expect(image: int) -> NDArray[np.float32]:
         queries = patches[image, chosen[image]].astype(np.float32)
         total = np.zeros(queries.shape, np.float32)
-        others = [row for row in range(len(bank)) if row != own[image]]
+        others = [row for row in range(len(bank)) if row != self_rows[image]]
         for row in others:
             total += bank[row, (queries @ bank[row].T).argmax(axis=1)]
         total /= max(len(others), 1)

@@ -86,10 +86,10 @@ class Reference(Protocol):
         """Whether it contains only normal images. Among peers, a faint flaw may look normal."""
 
     def compare(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Comparison:
-        """Compare images with the reference. own: (n_images,), the row of the reference that is the
-        image itself, or -1 for none; None if all images are new."""
+        """Compare images with the reference. self_rows: (n_images,), the row of the reference that
+        is the image itself, or -1 for none; None if all images are new."""
 
     def for_many(self, n_images: int, n_patches: int) -> Reference:
         """The same reference for this many images in batches. All batches are compared in the same
@@ -140,10 +140,10 @@ class NormalReference:
         return cls(bank, exact=exact, engine=engine, random_state=random_state)
 
     def compare(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Comparison:
         """Score patches by the distance to the nearest normal patch, which is also the expected
-        one. own: ignored."""
+        one. self_rows: ignored."""
         queries = bags.patches.reshape(-1, bags.dim)
         self.choose_search(len(queries))
         if self.exact:
@@ -194,7 +194,7 @@ class NormalReference:
             # The minimum over the other images is the distance to the nearest patch of them all.
             nearest = MinOverPeers(len(sample), normals.n_patches)
             scores = self.engine.fold_references(
-                normals.patches[sample], normals.patches, nearest, own=sample
+                normals.patches[sample], normals.patches, nearest, self_rows=sample
             )
         else:
             scores = self._scores_from_lists(normals, sample)
@@ -250,17 +250,17 @@ class PeerReference:
         self._nearest_share = nearest_share
 
     def compare(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Comparison:
-        """Compare images with the sample. own: (n_images,), the peer that is the image itself, or
-        -1 for none; None if all images are new."""
+        """Compare images with the sample. self_rows: (n_images,), the peer that is the image
+        itself, or -1 for none; None if all images are new."""
         n_peers = len(self.peers)
-        itself = np.full(len(bags), -1) if own is None else own
-        among = n_peers if own is None else n_peers - 1
+        itself = np.full(len(bags), -1) if self_rows is None else self_rows
+        among = n_peers if self_rows is None else n_peers - 1
         statistic = _statistic(len(bags), bags.n_patches, among, self._nearest_share)
         engine = self.engine.for_work(len(bags) * n_peers * pair_flop(bags))
         scores = engine.fold_references(
-            bags.patches, self.peers, statistic, own=itself, progress=progress
+            bags.patches, self.peers, statistic, self_rows=itself, progress=progress
         )
 
         def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
@@ -269,7 +269,7 @@ class PeerReference:
             return engine.expected_from_peers(bags.patches[images], chosen, few, mine[images])
 
         how = f"{n_peers} images of the run as peers ({engine.name})"
-        if own is not None:
+        if self_rows is not None:
             how = f"compared with a sample of {n_peers} of them ({engine.name})"
         return Comparison(scores, expected, how)
 
@@ -335,12 +335,12 @@ def compare_with_peers(
     scores = engine.fold_peers(bags.patches, peers, statistic, progress=progress)
     stored = np.sort(order[: min(STORED_PEERS, count)])
     reference = PeerReference(bags.patches[stored], nearest_share, engine=chosen_engine)
-    own = np.full(len(bags), -1)
-    own[stored] = np.arange(len(stored))
+    self_rows = np.full(len(bags), -1)
+    self_rows[stored] = np.arange(len(stored))
 
     def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
         return engine.expected_from_peers(
-            bags.patches[images], chosen, reference.peers, own[images]
+            bags.patches[images], chosen, reference.peers, self_rows[images]
         )
 
     how = "compared with each other"

@@ -51,12 +51,12 @@ class Engine(Protocol):
         references: Floats,
         statistic: PeerStatistic,
         *,
-        own: Ints | None = None,
+        self_rows: Ints | None = None,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]: ...
 
     def expected_from_peers(
-        self, patches: Floats, chosen: Ints, references: Floats, own: Ints
+        self, patches: Floats, chosen: Ints, references: Floats, self_rows: Ints
     ) -> NDArray[np.float32]: ...
 
     def mean_distances(

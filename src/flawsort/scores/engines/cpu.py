@@ -76,18 +76,18 @@ class CpuEngine:
         references: Floats,
         statistic: PeerStatistic,
         *,
-        own: Ints | None = None,
+        self_rows: Ints | None = None,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
         bags = self._product(patches)
         return nearest.fold_references(
-            patches, references, statistic, own=own, bags=bags, progress=progress
+            patches, references, statistic, self_rows=self_rows, bags=bags, progress=progress
         )
 
     def expected_from_peers(
-        self, patches: Floats, chosen: Ints, references: Floats, own: Ints
+        self, patches: Floats, chosen: Ints, references: Floats, self_rows: Ints
     ) -> NDArray[np.float32]:
-        return nearest.expected_from_peers(patches, chosen, references, own)
+        return nearest.expected_from_peers(patches, chosen, references, self_rows)
 
     def mean_distances(
         self, bags: Bags, *, progress: Progress | None = None

@@ -108,8 +108,8 @@ class TorchEngine:
         numbers = np.concatenate(
             [rows, len(patches) + np.arange(0 if extra is None else len(extra))]
         )
-        own = np.full(len(patches), -1)
-        own[rows] = np.arange(len(rows))
+        self_rows = np.full(len(patches), -1)
+        self_rows[rows] = np.arange(len(rows))
         everybody = len(rows) == len(patches)
         if everybody and self._fused and self._fits(len(patches), len(numbers), patches.shape[1]):
             try:
@@ -117,12 +117,12 @@ class TorchEngine:
             except torch.OutOfMemoryError:  # multiply each pair twice instead, in blocks
                 self._free_cache()
             else:
-                self._add(statistic, np.arange(len(patches)), numbers, table, own)
+                self._add(statistic, np.arange(len(patches)), numbers, table, self_rows)
                 return statistic.result()
         references = patches if everybody else patches[rows]
         if extra is not None:
             references = np.concatenate([references, extra])
-        return self._fold(patches, references, statistic, own, numbers, progress)
+        return self._fold(patches, references, statistic, self_rows, numbers, progress)
 
     def fold_references(
         self,
@@ -130,17 +130,16 @@ class TorchEngine:
         references: Floats,
         statistic: PeerStatistic,
         *,
-        own: Ints | None = None,
+        self_rows: Ints | None = None,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
         nobody = np.full(len(patches), -1)
         numbers = np.arange(len(references))
-        return self._fold(
-            patches, references, statistic, nobody if own is None else own, numbers, progress
-        )
+        rows = nobody if self_rows is None else self_rows
+        return self._fold(patches, references, statistic, rows, numbers, progress)
 
     def expected_from_peers(
-        self, patches: Floats, chosen: Ints, references: Floats, own: Ints
+        self, patches: Floats, chosen: Ints, references: Floats, self_rows: Ints
     ) -> NDArray[np.float32]:
         bank = self._kept(lambda: self._tensor(references).float())
         expected = np.empty((*chosen.shape, patches.shape[2]), np.float32)
@@ -148,7 +147,7 @@ class TorchEngine:
         def expect(start: int, stop: int) -> torch.Tensor:
             images = np.arange(start, stop)
             queries = self._tensor(patches[images[:, None], chosen[start:stop]]).float()
-            mine = torch.as_tensor(own[start:stop], device=self._device)
+            mine = torch.as_tensor(self_rows[start:stop], device=self._device)
             total = torch.zeros_like(queries)
             for row, bag in enumerate(bank):
                 nearest = bag[(queries @ bag.T).argmax(2)]
@@ -191,7 +190,7 @@ class TorchEngine:
         patches: Floats,
         references: Floats,
         statistic: PeerStatistic,
-        own: Ints,
+        self_rows: Ints,
         numbers: Ints,
         progress: Progress | None,
     ) -> NDArray[np.float32]:
@@ -205,7 +204,7 @@ class TorchEngine:
         at_once = max(1, DISTANCES_AT_ONCE // max(1, 4 * len(references) * n_patches))
         for start, stop, distances in self._halving(len(patches), at_once, compare):
             images = np.arange(start, stop)
-            self._add(statistic, images, numbers, distances, own[start:stop])
+            self._add(statistic, images, numbers, distances, self_rows[start:stop])
             if progress:
                 progress("scoring", stop * len(references), len(patches) * len(references))
         return statistic.result()
@@ -288,17 +287,17 @@ class TorchEngine:
         images: Ints,
         numbers: Ints,
         distances: torch.Tensor,
-        own: Ints,
+        self_rows: Ints,
     ) -> None:
-        """Add distances to a statistic. own: (n,), the reference that is the image itself, or
+        """Add distances to a statistic. self_rows: (n,), the reference that is the image itself, or
         -1."""
         if isinstance(statistic, Combined):  # separately: none gets them twice if memory runs out
             for part in statistic.statistics:
-                self._add(part, images, numbers, distances, own)
+                self._add(part, images, numbers, distances, self_rows)
             return
         add_many = getattr(statistic, "add_many", None)
         if add_many is not None:
-            mine = torch.as_tensor(own, device=self._device)[:, None]
+            mine = torch.as_tensor(self_rows, device=self._device)[:, None]
             same = mine == torch.arange(len(numbers), device=self._device)
 
             def add(start: int, stop: int) -> None:
@@ -309,7 +308,7 @@ class TorchEngine:
             for _ in self._halving(len(images), at_once, add):
                 pass
             return
-        for image, mine, rows in zip(images, own, distances.cpu().numpy(), strict=True):
+        for image, mine, rows in zip(images, self_rows, distances.cpu().numpy(), strict=True):
             for at, (peer, row) in enumerate(zip(numbers, rows, strict=True)):
                 if at != mine:
                     statistic.add(int(image), int(peer), row)
