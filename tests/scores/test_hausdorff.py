@@ -216,5 +216,5 @@ def test_minima_of_some_pairs_are_refused() -> None:
     bags = made_bags(4)
     minima = DirectedMinima(4)
     fold_peers(bags.patches, np.array([0, 1]), minima)
-    with pytest.raises(InputError, match=r"with every other one\. Got minima with 6 comparisons"):
+    with pytest.raises(InputError, match=r"must cover all pairs of images\. Got minima with 6 comparisons"):
         hausdorff(minima, "max-min max")

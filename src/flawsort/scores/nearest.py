@@ -253,8 +253,8 @@ def fold_references(
     """Like fold_peers, for images that are compared with references and not with each other.
 
     patches: (n_images, n_patches, dim). references: (n_references, n_patches, dim); the number of a
-    peer is its row there. self_rows: (n_images,), the row of `references` that is the image
-    itself and is left out, or -1 for none; None for all -1.
+    peer is its row there. self_rows: (n_images,), the row of `references` that is the image itself
+    and is left out, or -1 for none; None for all -1.
     """
     of_images, prepared = bags.operands(patches), bags.operands(references)
     of_references = [prepared[row] for row in range(len(references))]

@@ -88,8 +88,8 @@ class Reference(Protocol):
     def compare(
         self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Comparison:
-        """Compare images with the reference. self_rows: (n_images,), the row of the reference
-        that is the image itself, or -1 for none; None if all images are new."""
+        """Compare images with the reference. self_rows: (n_images,), the row of the reference that
+        is the image itself, or -1 for none; None if all images are new."""
 
     def for_many(self, n_images: int, n_patches: int) -> Reference:
         """The same reference for this many images in batches. All batches are compared in the same
