@@ -237,7 +237,7 @@ class TestInputs:
     def test_paths_among_arrays_are_refused(self, plates: Path) -> None:
         mixed = [*plate_arrays(), plates / "parts" / "dent00.png"]
         with pytest.raises(
-            InputError, match=r"Image 14 must be an array.*Files are given by their"
+            InputError, match=r"Image 14 must be an array.*To use files, pass their"
         ):
             fit(mixed)
 

@@ -328,7 +328,9 @@ def cluster_images(
     normals = find_images(normal, glob=glob) if normal else None
     labels = None if truth is None else read_truth(truth, images)
     found = time.perf_counter()
-    model.fit(images, normal=normals, known_groups=None if earlier is None else earlier.said)
+    model.fit(
+        images, normal=normals, known_groups=None if earlier is None else earlier.confirmed_groups
+    )
     fitted = time.perf_counter()
     run = make_run(model.fitted_)
     if earlier is not None:
