@@ -1,11 +1,11 @@
-"""What the arithmetic of the comparison costs in groups, and what it saves in time, on a CPU.
+"""Measure speed and quality of each arithmetic of the comparison, on a CPU.
 
     python benchmarks/arithmetic.py --data FOLDER
 
-FOLDER holds sets in MVTec AD's layout. For each way of comparing bags: milliseconds a pair of
-images, how many times as fast as float32 that is, how far the scores are from those of float32 (in
-units of their standard deviation), and NMI with the true k, without normals, each the mean over the
-sets. Projections are onto the first axes of a principal component analysis, and onto random ones.
+FOLDER holds sets in MVTec AD's layout. For each way to compare bags, prints the means over the sets
+of: milliseconds per pair of images, the speed relative to float32, the difference of the scores
+from those of float32 (in standard deviations of the scores), and NMI with the true k, without
+normals. Projections use the first axes of a principal component analysis, or random axes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from flawsort.scores.engines import CpuEngine, choose_engine
 
 
 class Projected(CpuEngine):
-    """Patches of fewer numbers for the comparison, of unit length again."""
+    """Compares patches after a projection to fewer dimensions, at unit length."""
 
     def __init__(self, count: int, kind: str) -> None:
         super().__init__("float32")
@@ -84,7 +84,7 @@ def main() -> None:
             nmi = agreement(truth[counted], labels[counted]).nmi
             rows[name].append((1000 * seconds / pairs, error, nmi))
             print(f"  {data.name} {name}: {seconds:.1f} s, NMI {nmi:.3f}", flush=True)
-    print(f"{'':<18} {'ms a pair':>10} {'faster':>7} {'error':>7} {'NMI':>6}")
+    print(f"{'':<18} {'ms/pair':>10} {'faster':>7} {'error':>7} {'NMI':>6}")
     first = np.mean([row[0] for row in rows["float32"]])
     for name, found in rows.items():
         time_of_pair, error, nmi = np.mean(found, axis=0)

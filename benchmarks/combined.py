@@ -1,16 +1,16 @@
-"""How well images that show several kinds of flaw are recognised.
+"""Measure how well images that show several kinds of flaw are recognised.
 
     python benchmarks/combined.py --data DIR [--data DIR ...]
 
-No data set says which kinds its `combined` images show, so that images of two kinds are made from
-those of one: the marked flaw of an image is pasted where it was, softly and with the brightness
-around it matched, into an image of another kind, where the two do not overlap. Up to two such
-images for each ordered pair of kinds join the set, which is then grouped with the true number of
-kinds as k. A group stands for the most frequent kind of the images of one kind in it.
+No data set labels the kinds that its `combined` images show. So this script makes images of two
+kinds from images of one kind: it pastes the marked flaw of an image, blended and matched in
+brightness, at the same place into an image of another kind, if the two flaws do not overlap. Up to
+two such images for each ordered pair of kinds are added to the set, which is then grouped with the
+true number of kinds as k. Each group is assigned the most frequent kind of its images of one kind.
 
-recall: the share of the two kinds that is among the answers; "by group" if an image's own group
-were the only one. precision: the share of the answers that is right. Of images that show one
-kind: several, the share that seems to show more than one. DIR as for quality.py, with masks.
+recall: the share of the true kinds that are predicted; "by group" uses only an image's group.
+precision: the share of the predicted kinds that are true. several: the share of the images of one
+kind that are predicted to show several. DIR as for quality.py, with masks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FEWEST_PIXELS = 20
 
 
 def pasted(flawed: Image.Image, mask: Image.Image, onto: Image.Image) -> Image.Image:
-    """The marked part of an image on another one, of whose size all three are."""
+    """Paste the marked part of an image into another image. All three have the same size."""
     marked = np.asarray(mask) > 0
     around = (np.asarray(mask.filter(ImageFilter.MaxFilter(9))) > 0) & ~marked
     one, other = (np.asarray(image.convert("RGB"), np.float64) for image in (flawed, onto))
@@ -52,7 +52,7 @@ def binary(path: Path, size: tuple[int, int]) -> Image.Image:
 
 
 def make(data: LabelledSet, folder: Path, each: int) -> dict[str, set[str]]:
-    """Images of two kinds as PNG files, and the kinds of each by its path."""
+    """Write images of two kinds as PNG files. Returns the kinds of each by its path."""
     rng = np.random.default_rng(0)
     by_kind: dict[str, list[tuple[Path, Path]]] = defaultdict(list)
     for source, label, mask in zip(data.images.sources, data.labels, data.masks, strict=True):

@@ -3,10 +3,11 @@
     python benchmarks/deep.py --data mvtec/ --data magnetic-tile/ --weights resnet50.safetensors \\
         -o paper-results
 
-Everything that `flawsort paper --table clusterers --deep` would train one after the other, into the
-same folder, where the command finds it: small sets leave a GPU idle most of the time. What is there
-already is not trained again. Prints the last and the best epoch of each, by accuracy as the tables'
--best rows. Exits with 1 if not all that was asked for is done.
+Trains everything that `flawsort paper --table clusterers --deep` would train one after the other,
+and writes it to the same folder, where that command finds it. Small sets leave a GPU idle most of
+the time, so this is faster. Finished trainings are not repeated. Prints the last and the best epoch
+of each training, by accuracy as in the -best rows of the tables. Exits with 1 if a training is
+missing at the end.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def lane(number: int, given: argparse.Namespace, jobs: Any, done: Any) -> None:
     import torch
 
     torch.set_num_threads(given.threads)
-    backbone = load_backbone("efficientnet-lite2")  # never run: only its name is needed
+    backbone = load_backbone("efficientnet-lite2")  # only its name is used
     prepared = {
         task.name: PreparedSet(task, backbone, given.output)
         for task in find_tasks(given.data, only=given.only)
@@ -61,7 +62,7 @@ def lane(number: int, given: argparse.Namespace, jobs: Any, done: Any) -> None:
 
 
 def train(prepared: PreparedSet, rival: str, seed: int, training: Training) -> str:
-    """What came of a training, for a line."""
+    """The result of a training in one line."""
     labels = train_rival(prepared, rival, seed, training).labels
     _, last = measure_epoch(prepared.task, labels)
     epoch, best = measure_epoch(prepared.task, labels, best=True)
@@ -72,18 +73,18 @@ def train(prepared: PreparedSet, rival: str, seed: int, training: Training) -> s
 
 
 def main() -> None:
-    """Share the trainings out, the largest sets first."""
+    """Distribute the trainings, the largest sets first."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, action="append", required=True)
     parser.add_argument("--only", action="append", default=[], help="only this set; repeatable")
     parser.add_argument("--rival", action="append", choices=list(RIVALS), help="only this row")
-    parser.add_argument("--weights", type=Path, help="ResNet-50's, else a download")
+    parser.add_argument("--weights", type=Path, help="of ResNet-50; downloaded if omitted")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--device")
-    parser.add_argument("--lanes", type=int, default=5, help="networks at a time")
-    parser.add_argument("--threads", type=int, default=3, help="of a network")
-    parser.add_argument("--limit", type=float, default=1e9, help="seconds: none begins after it")
+    parser.add_argument("--lanes", type=int, default=5, help="networks trained at a time")
+    parser.add_argument("--threads", type=int, default=3, help="threads per network")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds to start trainings in")
     parser.add_argument("-o", "--output", type=Path, default=Path("paper-results"))
     given = parser.parse_args()
     given.until = time.time() + given.limit

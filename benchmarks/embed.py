@@ -1,11 +1,11 @@
-"""How near embedding comes to bare onnxruntime on the same batches, in one run.
+"""Compare the speed of embedding with that of bare onnxruntime on the same batches, in one run.
 
     python benchmarks/embed.py [FOLDER ...]
 
-Bare: onnxruntime on batches that are decoded already, and nothing else; out of the box (all cores
-on one call) on large batches and on the same small ones that we use, and as we call it (the small
-ones, a call to a core). Ours: files to bags, decoding, patches, cache and all, as a ratio to each.
-Without a folder the demo's images are made and used.
+Bare: only onnxruntime, on decoded batches. It is measured with its defaults (all cores for one
+call) on large batches and on the small batches that flawsort uses, and as flawsort calls it (small
+batches, one call per core). Ours: from files to bags, with decoding, patches and cache, as a ratio
+to each. Without a folder the demo's images are made and used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="*")
     parser.add_argument("--backbone", default=DEFAULT_BACKBONE, choices=sorted(catalogue()))
-    parser.add_argument("--most", type=int, default=400, help="images to use at the most")
+    parser.add_argument("--most", type=int, default=400, help="maximum number of images")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

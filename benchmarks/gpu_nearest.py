@@ -1,14 +1,14 @@
-"""How near the fused kernels come to the card's own matrix rate, in one run on one GPU.
+"""Compare the fused kernels with the matrix rate of the GPU, in one run.
 
     python benchmarks/gpu_nearest.py
 
-Needs flawsort[torch] and a CUDA device. First the card's ceilings: an 8192-cubed product in each
-arithmetic, and a copy. Then, for each number of dimensions and 1,024 patches a bag, the plain torch
-version (product, then amax), the kernels, their ratio to the card's bfloat16 rate, how many times
-the plain version that is, and the largest error of a similarity against float64. Last, exact scores
-of a set the size of the magnetic tiles (583 images, 761 normal ones), with and without normals,
-through the engine as `flawsort cluster` calls it: seconds with the patches on the card, and seconds
-from and to the machine's memory.
+Needs flawsort[torch] and a CUDA device. Prints three things. First the limits of the card: an
+8192-cubed product in each arithmetic, and a copy. Then, for each number of dimensions and 1,024
+patches per bag: the rate of the plain torch version (product, then amax), the rate of the kernels,
+its ratio to the card's bfloat16 rate and to the plain version, and the largest error of a
+similarity compared with float64. Last, the seconds for exact scores of a set as large as the
+magnetic tiles (583 images, 761 normals), with and without normals, through the engine as `flawsort
+cluster` calls it: with the patches on the card, and from and to the machine's memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def unit(n: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def ceilings() -> float:
-    """Print them; TFLOP/s of the bfloat16 product."""
+    """Print the limits of the card. Returns the TFLOP/s of the bfloat16 product."""
     rates = {}
     flop = 2 * 8192**3
     for name, dtype in KINDS.items():

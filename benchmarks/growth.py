@@ -1,16 +1,16 @@
-"""Time and memory against the number of images: ours, and all pairs of images compared.
+"""Measure time and memory by number of images, with the default and with all pairs compared.
 
     python benchmarks/growth.py --data FOLDER [--images 250 500 ... 16000] [--exact-to 1000]
         [--device cuda]
     python benchmarks/growth.py --simulate 100000
 
-FOLDER holds images (with sub-folders); larger sets are made from them by turning, mirroring,
-shifting, lighting and noise, and written as JPEG. Each row is a process of its own: seconds of
-embedding with scoring, of clustering, of all, and the peak of its resident memory. The exact one
-(--peers all --exact) stops at --exact-to images, since its time grows with the square. A plot on
-log axes is written to growth.svg if matplotlib is there. --simulate measures memory at a count that
-would take hours: a backbone that makes patches from the image's first pixel stands in, and images
-are compared with --peers of them; everything else is the real thing.
+FOLDER holds images (with sub-folders). Larger sets are made from them by rotation, mirroring,
+shifts, lighting and noise, and written as JPEG. Each row is measured in a separate process: seconds
+for embedding with scoring, for clustering, and in total, and peak resident memory. The exact
+comparison (--peers all --exact) stops at --exact-to images, since its time grows with the square. A
+plot on log axes is written to growth.svg if matplotlib is installed. --simulate measures memory for
+a number of images that would take hours: a simulated backbone makes patches from the image's first
+pixel, and images are compared with --peers of them; everything else is real.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SIDE = 256
 
 
 def augmented(image: np.ndarray, seed: int) -> np.ndarray:
-    """Another photo of much the same thing."""
+    """A variation of a photo."""
     rng = np.random.default_rng(seed)
     turned = np.rot90(image, int(rng.integers(4)))
     if rng.random() < 0.5:
@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--exact-to", type=int, default=1000)
     work = Path(tempfile.gettempdir()) / "flawsort-growth"
     parser.add_argument("--work", type=Path, default=work)
-    parser.add_argument("--device", default="cpu", help="where patches are compared")
+    parser.add_argument("--device", default="cpu", help="device that compares patches")
     parser.add_argument("--simulate", type=int)
     parser.add_argument("--peers", type=int, default=4)
     parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)

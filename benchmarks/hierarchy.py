@@ -1,12 +1,12 @@
-"""Ward's tree of many images: time, memory, and whether its cuts are those of SciPy's tree.
+"""Measure Ward's tree of many images: time, memory, and agreement with SciPy's tree.
 
     python benchmarks/hierarchy.py [--images 5000 20000] [--embeddings FILE.npy] [--jitter 0.05]
 
-Prints the time and the peak of resident memory for each number of images. Then, for the smallest,
-how well cuts at k = 2 to 20 agree (ARI) with those of SciPy's tree: of this tree, and of trees in
-two levels (mini-batch k-means, then Ward's merges of its clusters), which it replaces.
-Embeddings are a mixture made up here, or drawn from FILE with jitter, whose length is given in
-units of the median distance of an image to its nearest.
+Prints the time and the peak resident memory for each number of images. Then, for the smallest
+number, prints how well cuts at k = 2 to 20 agree (ARI) with those of SciPy's tree: cuts of this
+tree, and of trees in two levels (mini-batch k-means, then Ward's merges of its clusters), which it
+replaces. Embeddings are a synthetic mixture, or drawn from FILE with jitter. The length of the
+jitter is given in units of the median distance between an image and its nearest neighbour.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def peak_mib() -> float:
 
 
 def mixture(n: int, rng: np.random.Generator) -> np.ndarray:
-    """(n, DIM): kinds of different sizes and widths that overlap."""
+    """(n, DIM): overlapping clusters of different sizes and widths."""
     kinds = rng.choice(KINDS, n, p=np.arange(1, KINDS + 1) / (KINDS * (KINDS + 1) / 2))
     middles = rng.standard_normal((KINDS, DIM), np.float32)
     widths = rng.uniform(0.5, 1.2, KINDS).astype(np.float32)
@@ -45,7 +45,7 @@ def mixture(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def drawn(given: np.ndarray, n: int, jitter: float, rng: np.random.Generator) -> np.ndarray:
-    """(n, dim): rows of `given` at random, each with jitter of its own."""
+    """(n, dim): random rows of `given`, each with random jitter."""
     far = cdist(given, given)
     np.fill_diagonal(far, np.inf)
     length = jitter * float(np.median(far.min(axis=1))) / np.sqrt(given.shape[1])
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--embeddings", type=Path)
     parser.add_argument("--jitter", type=float, default=0.05)
     options = parser.parse_args()
-    hierarchy.LARGEST_PLAIN = 1  # the other way at any number
+    hierarchy.LARGEST_PLAIN = 1  # use the method for large sets at any size
     given = None if options.embeddings is None else np.load(options.embeddings).astype(np.float32)
 
     def embeddings(n: int) -> np.ndarray:

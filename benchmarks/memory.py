@@ -1,11 +1,11 @@
-"""The peak of resident memory when many images are grouped without normals.
+"""Measure the peak resident memory of grouping many images without normals.
 
     python benchmarks/memory.py [--images 1000] [--seconds 60]
 
-Random bags of 1,024 patches with 168 dimensions stand in for images: memory does not depend on
-what they show. All pairs of 1,000 images take a quarter of an hour on two cores, so after the
-given time products are no longer multiplied (random distances take their place) and everything
-else, to the linkage and the advice, goes on as ever.
+Random bags of 1,024 patches with 168 dimensions replace images, since memory does not depend on
+what images show. All pairs of 1,000 images take a quarter of an hour on two cores. So after the
+given number of seconds, random distances replace the products; all other steps, up to the linkage
+and the advice, are unchanged.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How near the search comes to NumPy's own matrix rate, in one run on this machine.
+"""Compare the search for nearest patches with NumPy's matrix rate, in one run on this machine.
 
     python benchmarks/nearest.py
 
-Prints the rate of plain sgemm and, as ratios to it, of the peers' loop (each product serves two
-directions; only the product is counted), of the same in eight bits, and of the exact search in a
-bank; then the inverted lists
-against the exact search: time, recall, and how much too long their distances are.
+Prints the rate of plain sgemm and, as ratios to it, the rates of the loop over peers (each product
+serves two directions but is counted once), of the same loop in eight bits, and of the exact search
+among normals. Then compares the inverted lists with the exact search: time, recall, and the excess
+of their distances.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PATCHES = 1024
 
 
 def unit_patches(n: int, dim: int, rng: np.random.Generator) -> np.ndarray:
-    """Patches in clumps, as those of real images are: (n, dim), float16."""
+    """(n, dim), float16: clustered patches, like those of real images."""
     clumps = rng.standard_normal((256, dim))
     patches = clumps[rng.integers(256, size=n)] + 0.7 * rng.standard_normal((n, dim))
     return (patches / np.linalg.norm(patches, axis=1, keepdims=True)).astype(np.float16)
 
 
 def best_of(work: Callable[[], object], repeats: int) -> float:
-    """Seconds of the fastest of several runs."""
+    """The seconds of the fastest of several runs."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -42,7 +42,7 @@ def best_of(work: Callable[[], object], repeats: int) -> float:
 
 
 def sgemm_rate(dim: int, repeats: int) -> float:
-    """GFLOP/s of one large product, all cores, result into memory that is there already."""
+    """GFLOP/s of one large product with all cores, written to allocated memory."""
     rng = np.random.default_rng(0)
     a = rng.standard_normal((8192, dim)).astype(np.float32)
     b = np.ascontiguousarray(rng.standard_normal((8192, dim)).astype(np.float32).T)

@@ -1,14 +1,14 @@
-"""How well the groups match the true kinds of flaws, on data sets with known truth.
+"""Measure how well the groups match the true kinds of flaws, on data sets with known truth.
 
     python benchmarks/quality.py --data DIR [--data DIR ...] [--subsets 20]
 
-DIR is one MVTec AD category or a folder of them, the magnetic tiles, or a folder per label. The
-true number of kinds is used as k (an oracle), as in the paper; `combined` is left out of the
-figures. Without normals every set is grouped by itself; with normals where the set has some.
-A single cut is noisy: with --subsets, NMI is also given as the mean and standard error over cuts of
+DIR is one MVTec AD category or a folder of categories, the magnetic tiles, or a folder with one
+subfolder per label. The true number of kinds is used as k (an oracle), as in the paper; the metrics
+leave out `combined`. Every set is grouped without normals, and also with normals if it has some.
+A single cut is noisy, so --subsets also prints the mean and the standard error of NMI over cuts of
 that many random subsets of 90% of the images, with the embeddings of the whole set. Published
-figures stand below the means where the sets are the four categories or the magnetic tiles.
---larger adds rows with another backbone and the default method.
+results follow the means if the sets are the four categories or the magnetic tiles. --larger adds
+rows with another backbone and the default method.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flawsort.research.truth import EXCLUDED_LABELS, LabelledSet, load_datasets
 
 FIGURES = ("nmi", "ari", "f1")
 FOUR = {"bottle", "hazelnut", "leather", "transistor"}
-# NMI without and with normals, of the papers' own experiments, each with the backbone of its own.
+# NMI without and with normals as published, each paper with its own backbone.
 PUBLISHED = {
     "the paper, WideResNet-50": {"four": (0.604, 0.728), "magnetic-tile": (0.179, 0.390)},
     "AnomalyNCD": {"four": (0.667, 0.735), "magnetic-tile": (0.268, 0.380)},
@@ -36,7 +36,7 @@ PUBLISHED = {
 
 
 def evaluate(data: LabelledSet, row: str, with_normals: bool, options: argparse.Namespace) -> None:
-    """Print one row of the table, and keep its figures for the mean."""
+    """Print one row of the table, and record its metrics for the mean."""
     rows = [i for i, label in enumerate(data.labels) if label not in EXCLUDED_LABELS]
     truth = [data.labels[i] for i in rows]
     larger = row == "larger"
@@ -72,7 +72,7 @@ def evaluate(data: LabelledSet, row: str, with_normals: bool, options: argparse.
 
 
 def subset_figures(embeddings: np.ndarray, labels: Sequence[str], count: int) -> list[float]:
-    """Mean NMI over random subsets, and its standard error; nothing for none."""
+    """The mean NMI over random subsets and its standard error; empty without subsets."""
     from flawsort.clusters.large_ward import tree
     from flawsort.clusters.ward import cut
 
@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def print_means() -> None:
-    """The means over the sets of one folder, and what others have published for them."""
+    """Print the means over the sets of one folder, and published results for them."""
     for (preset, with_normals), entries in MEANS.items():
         means = np.mean([figures for _, figures in entries], axis=0)
         name, normals = f"mean of {len(entries)}", "normals" if with_normals else "none"

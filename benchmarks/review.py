@@ -1,9 +1,9 @@
-"""How long people wait for the review: the first page, an edit, another cut.
+"""Measure the response times of the review: the first page, an edit, another cut.
 
     python benchmarks/review.py [--images 20000]
 
-Makes a run of that many made-up images, starts `flawsort review` in a process of its own, and sends
-the requests of a browser. Times are seconds; "first picture" is counted from the moment that the
+Makes a run of synthetic images, starts `flawsort review` in a separate process, and sends the
+requests of a browser. Times are in seconds. "first picture" is measured from the moment when the
 server prints its address.
 """
 
@@ -28,7 +28,7 @@ PATCHES, DIM = (8, 8), 16
 
 
 def made_up(n: int, seed: int, *, flawed: bool) -> Bags:
-    """Bags of noise; flawed ones have two patches of one of the kinds."""
+    """Bags of noise. Flawed bags have two patches of one of the kinds."""
     rng = np.random.default_rng(seed)
     patches = rng.normal(size=(n, PATCHES[0] * PATCHES[1], DIM)).astype(np.float32)
     patches[..., 0] += 6
@@ -40,7 +40,7 @@ def made_up(n: int, seed: int, *, flawed: bool) -> Bags:
 
 
 def make_run(folder: Path, n: int) -> list[int]:
-    """The run, and the rows that it has pictures of."""
+    """The run, and the rows of its images with thumbnails."""
     model = AnomalyClusterer(n_clusters=KINDS)
     model.fit(made_up(n, 1, flawed=True), normal=made_up(50, 2, flawed=False))
     model.save(folder, report=False)

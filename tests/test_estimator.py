@@ -230,13 +230,14 @@ class TestInputs:
         narrow = Bags(bags[1].patches[..., :8], bags[1].grid)
         with pytest.raises(InputError, match=r"same number of patches and dimensions\. Got"):
             fit(bags[0], narrow)
-        with pytest.raises(InputError, match=r"as many patches and dimensions as those of the fit"):
+        message = "as many patches and dimensions as the images of the fit"
+        with pytest.raises(InputError, match=message):
             fit(*bags).predict(narrow)
 
     def test_paths_among_arrays_are_refused(self, plates: Path) -> None:
         mixed = [*plate_arrays(), plates / "parts" / "dent00.png"]
         with pytest.raises(
-            InputError, match=r"Image 14 must be an array.*Files are given by their"
+            InputError, match=r"Image 14 must be an array.*To use files, pass their"
         ):
             fit(mixed)
 
@@ -274,7 +275,7 @@ class TestInputs:
         first = images.set_aside[0]
         assert str(refused.value) == (
             f"2 of the images cannot be used, the first '{first.name}': {first.reason}. "
-            "Leave them out, or call assign, which does."
+            "Leave them out, or call assign, which sets them aside."
         )
         assert fitted.predict([good]).tolist() == fitted.labels_[3:4].tolist()
 
@@ -546,7 +547,9 @@ class TestErrors:
 
     def test_uniform_weights_have_no_use_for_normals(self, tmp_path: Path) -> None:
         method = Method(weights="uniform", pooling="average")
-        with pytest.raises(OptionError, match="normal images have no use: leave one of the two"):
+        with pytest.raises(
+            OptionError, match=r"normal images have no effect\. Leave one of the two"
+        ):
             fit(tmp_path / "not looked for", tmp_path / "nor this", method=method)
 
     def test_method(self) -> None:
@@ -585,11 +588,11 @@ class TestWarnings:
     def test_normals_that_are_images_too(self, plates: Path) -> None:
         normal = [plates / "good", plates / "parts" / "dent00.png"]
         model = fit(plates / "parts", normal)
-        assert model.warnings_ == ["1 of the images is among the normal ones too."]
+        assert model.warnings_ == ["1 of the images is also among the normal images."]
 
     def test_few_normals(self) -> None:
         model = fit(plate_arrays(), plate_arrays(["good"] * 3))
-        assert model.warnings_ == ["Only 3 normal images: what is not shown there looks unusual."]
+        assert model.warnings_ == ["Only 3 normal images: anything not shown there looks unusual."]
 
     def test_copies(self) -> None:
         arrays = plate_arrays()
@@ -773,7 +776,7 @@ class TestGolden:
         monkeypatch.setattr(
             Corners, "info", BackboneInfo("corners", "1" * 64, "none", "a test", (8, 8))
         )
-        with pytest.raises(BackboneError, match="is not the one of the fit any more"):
+        with pytest.raises(BackboneError, match="has changed since the fit: its SHA-256 is"):
             model.predict(array_images(images[0]))
 
 

@@ -1,11 +1,11 @@
-"""Make the two small graphs by which flawsort computes with onnxruntime instead of NumPy.
+"""Make the two small ONNX graphs that flawsort runs with onnxruntime instead of NumPy.
 
     pip install onnx
     python tools/export_arithmetic.py
 
-Writes src/flawsort/backbones/half.onnx, a single Cast from float32 to float16 (NumPy's goes number
-by number, onnxruntime's uses the processor's instruction for it), and
-src/flawsort/scores/engines/int8.onnx, a single product of whole numbers (NumPy has no fast one).
+Writes src/flawsort/backbones/half.onnx, a single Cast from float32 to float16 (onnxruntime uses the
+processor's instruction for it, NumPy converts number by number), and
+src/flawsort/scores/engines/int8.onnx, a single integer product (NumPy has no fast one).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from onnx import GraphProto, TensorProto, helper
 
 PACKAGE = Path(__file__).parents[1] / "src/flawsort"
-# Of flawsort.scores.engines.int8: what stands for zero among its unsigned rows.
+# The value that represents zero in the unsigned rows of flawsort.scores.engines.int8.
 ZERO_POINT = 64
 
 

@@ -4,8 +4,8 @@
     python tools/export_default_backbone.py
 
 Writes src/flawsort/backbones/efficientnet_lite2.onnx and prints its SHA-256, which
-src/flawsort/backbones/catalogue.json must name. The graph is laid out here node by node rather
-than traced, so that the file's bytes depend on the weights alone and not on the version of an
+src/flawsort/backbones/catalogue.json must contain. The graph is built here node by node rather
+than traced, so that the bytes of the file depend only on the weights and not on the version of an
 exporter. Batch normalisation is folded into the convolutions in double precision.
 """
 
@@ -47,7 +47,7 @@ class GraphBuilder:
     def convolution(
         self, x: str, name: str, conv: torch.nn.Conv2d, norm: torch.nn.BatchNorm2d, relu6: bool
     ) -> str:
-        """A convolution with its batch normalisation folded in, then ReLU6 if asked."""
+        """A convolution with its batch normalisation folded in, then ReLU6 if relu6 is set."""
         scale = norm.weight.double() / torch.sqrt(norm.running_var.double() + norm.eps)
         kernel = (conv.weight.double() * scale[:, None, None, None]).float()
         shift = (norm.bias.double() - norm.running_mean.double() * scale).float()

@@ -1,10 +1,10 @@
-"""Take the pictures of the review app that docs/ shows, at 1440 and 400 pixels.
+"""Take the screenshots of the review app for docs/, at 1440 and 400 pixels.
 
     pip install playwright   # and a Chromium on PATH, or named in FLAWSORT_CHROMIUM
     python tools/screenshots.py [FOLDER]
 
-Makes the demo run with new images beside it, in FOLDER (which is used again if it is there) or in a
-temporary one, gives its groups names as a person would, and writes docs/images/review-*.jpg.
+Makes the demo run with new images, in FOLDER (reused if it exists) or in a temporary folder, names
+its groups as a person would, and writes docs/images/review-*.jpg.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ DAYS = ("2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05", "2026-03-06")
 
 @dataclass(frozen=True)
 class Shot:
-    """name: of the file. place: what follows the address of the run. prepare: what a person does
-    there first. widths: in pixels. dark: in dark colours, too."""
+    """name: of the file. place: the part of the address after the run. prepare: actions on the page
+    before the shot. widths: in pixels. dark: use dark colours."""
 
     name: str
     place: str
@@ -59,7 +59,7 @@ class Shot:
 
 
 def select_some(page: Page) -> None:
-    """A few images by keys, the wide page only: at 400 pixels the bar covers what it is about."""
+    """Select a few images by keys, only on the wide page: at 400 pixels the bar covers them."""
     if page.viewport_size and page.viewport_size["width"] > 800:
         page.locator(".groups-page .grid").focus()
         for key in ("ArrowRight", "Space", "ArrowRight", "Space", "ArrowRight"):
@@ -74,7 +74,7 @@ def open_image(page: Page) -> None:
 
 
 def draw_lasso(page: Page) -> None:
-    """Around the upper left corner of the map, where a cloud of images lies."""
+    """Draw around the upper left corner of the map, where many images lie."""
     box = page.locator("canvas.map").bounding_box()
     assert box is not None
     angles = np.linspace(0, 2 * np.pi, 40)
@@ -124,7 +124,7 @@ SHOTS = (
 
 def main() -> None:
     if CHROMIUM is None:
-        sys.exit("No Chromium: install one, or name it in the variable FLAWSORT_CHROMIUM.")
+        sys.exit("No Chromium found: install it, or set FLAWSORT_CHROMIUM to its path.")
     DOCS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(sys.argv[1] if len(sys.argv) > 1 else temporary) / "demo"
@@ -161,7 +161,7 @@ def page_of(browser: Browser, width: int, height: int, *, dark: bool = False) ->
 
 
 def write(page: Page, name: str) -> None:
-    """The page as a JPEG; an error if it is too large for a repository."""
+    """Save the page as a JPEG. Exits if the file is too large for the repository."""
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(300)
     with Image.open(io.BytesIO(page.screenshot())) as picture:
@@ -186,7 +186,7 @@ def serving(folder: Path) -> Iterator[str]:
 
 
 def make_run(place: Path) -> None:
-    """runs/plates with names and new images, and another run beside it to choose from."""
+    """Make runs/plates with names and new images, and a second run to choose from."""
     flawsort("demo", "-o", place / "made")
     (place / "runs").mkdir(parents=True)
     shutil.copytree(place / "made/run", place / "runs/plates")
@@ -204,7 +204,7 @@ def flawsort(*arguments: str | Path) -> None:
 
 
 def make_new_images(folder: Path) -> None:
-    """A folder a day: mostly good parts, scratches that become more, and at the end a new kind."""
+    """One folder per day: mostly good parts, more scratches each day, and a new kind at the end."""
     parts, _ = make_demo_images(folder.with_name("more"), random_state=1)
     by_kind = defaultdict(list)
     with (parts.parent / "truth.csv").open(newline="") as file:
@@ -224,7 +224,7 @@ def make_new_images(folder: Path) -> None:
 
 
 def paint(source: Path, output: Path, number: int) -> None:
-    """A part with green paint run across it, which no group of the run is like."""
+    """Paint a green streak across a part, which resembles no group of the run."""
     rng = np.random.default_rng(number)
     with Image.open(source) as opened:
         picture = opened.convert("RGB")
@@ -236,7 +236,7 @@ def paint(source: Path, output: Path, number: int) -> None:
 
 
 def label(run: Path, truth: Path) -> None:
-    """What a person would have done by now: most groups named, two of them accepted."""
+    """Edit the run as a person would: name most groups, and accept two of them."""
     with truth.open(newline="") as file:
         kind_of = {Path(row["path"]).name: row["label"] for row in csv.DictReader(file)}
     session = Session(run)

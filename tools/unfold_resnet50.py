@@ -1,11 +1,11 @@
-"""A ResNet-50 in ONNX, its batch norms folded into the convolutions, back to one to train.
+"""Convert an ONNX ResNet-50 with folded batch norms back to a network that can be trained.
 
     python tools/unfold_resnet50.py resnet50.onnx resnet50.safetensors IMAGES...
 
-Folding cannot be undone, but an equal network can be made: each norm is given the mean m and the
-variance v that its convolution has on the images, the scale sqrt(v) and the offset b + m, b being
-the convolution's bias. It then computes what the file does, and, when it is trained with the
-statistics of a batch, stays near it. Needs onnx and flawsort[torch]; the file is made for
+Folding cannot be undone, but an equivalent network can be made. Each norm gets the mean m and the
+variance v of its convolution's output on the images, the scale sqrt(v) and the offset b + m, where
+b is the convolution's bias. The network then computes the same as the file, and stays close to it
+when it is trained with batch statistics. Needs onnx and flawsort[torch]. The result is for
 `--deep-weights` of `flawsort paper`.
 """
 
@@ -29,8 +29,8 @@ from flawsort.research.deep.augment import MEAN, STD, normalise
 from flawsort.research.deep.networks import ORIGINAL_FORM, RESIDUAL, Residual
 
 SIDE = 256
-# How far the two networks may differ in the middle of an image, in parts of the largest value.
-# Beyond the border one sees its own mean colour and the other ImageNet's, half a level away.
+# The largest difference of the two networks in the middle of an image, relative to the largest
+# value. Outside the border they pad with different mean colours, half a level apart.
 CLOSE = 2e-3
 
 
@@ -50,7 +50,7 @@ def convolutions(path: Path) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
                 torch.tensor(arrays[name].astype(np.float32)) for name in node.input[1:]
             )
             found[name or "conv1"] = weights, biases
-    # The file's own preprocessing: blue first, 0 to 255, the colours' means taken away.
+    # The file's preprocessing: blue first, 0 to 255, mean colours subtracted.
     weights, biases = found["conv1"]
     weights = weights.flip(1)
     means = torch.tensor(arrays["m"].astype(np.float32).ravel()).flip(0)
@@ -67,7 +67,7 @@ def norm_of(name: str) -> str:
 
 @torch.no_grad()
 def unfold(network: Residual, biases: dict[str, torch.Tensor], pixels: torch.Tensor) -> None:
-    """Give each norm, from the first to the last, what makes it compute its convolution's bias."""
+    """Set each norm, from the first to the last, so that it adds its convolution's bias."""
     modules = dict(network.trunk.named_modules())
 
     def settle(norm: nn.BatchNorm2d, bias: torch.Tensor) -> object:
@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("onnx", type=Path)
     parser.add_argument("output", type=Path)
-    parser.add_argument("images", nargs="+", help="folders or files; 64 of them are looked at")
+    parser.add_argument("images", nargs="+", help="folders or files; 64 images are used")
     given = parser.parse_args()
 
     found = convolutions(given.onnx)

@@ -1,14 +1,13 @@
-"""AnomalyClusterer and the Run that it saves: what Python users hold."""
+"""The public Python classes: AnomalyClusterer, and the Run that it saves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Literal
 
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.exceptions import NotFittedError
 
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, load_backbone
 from flawsort.clusters.assign import Assignment
@@ -16,6 +15,7 @@ from flawsort.core.errors import BackboneError, InputError, OptionError
 from flawsort.core.records import Bags, Floats, ImageSet, Ints, Progress
 from flawsort.embeddings.method import Method, resolve
 from flawsort.fitting.assign import are_many, assign_set, check_shape
+from flawsort.fitting.attributes import FittedAttributes
 from flawsort.fitting.checks import (
     check_count,
     check_fit_on_ray,
@@ -38,95 +38,49 @@ from flawsort.runs import run as run_record
 from flawsort.runs.convert import fitted_of, make_run
 from flawsort.scores.engines import choose_engine
 
-T = TypeVar("T")
-NO_BAGS_ON_RAY = "'ray' takes images from files or URLs, not as Bags."
+NO_BAGS_ON_RAY = "'ray' needs images as files or URLs, not as Bags."
 
 
-class NotYetFittedError(OptionError, NotFittedError):  # type: ignore[misc]
-    """Results were asked for before `fit`; also scikit-learn's own error for that."""
-
-
-class _Found(Generic[T]):
-    """A read-only attribute of an estimator: something that its fit found."""
-
-    def __init__(self, read: Callable[[Fitted], T]) -> None:
-        self._read = read
-
-    @overload
-    def __get__(self, model: None, owner: type) -> _Found[T]: ...
-
-    @overload
-    def __get__(self, model: AnomalyClusterer, owner: type) -> T: ...
-
-    def __get__(self, model: AnomalyClusterer | None, owner: type) -> _Found[T] | T:
-        return self if model is None else self._read(model._checked())
-
-    def __set__(self, model: AnomalyClusterer, value: object) -> None:
-        raise AttributeError("What a fit found cannot be changed: set fitted_ as a whole.")
-
-
-class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Groups images by the kind of flaw they show.
 
     n_clusters: the number of groups, or "auto" to take the advice (`advice_`).
-    method: "default", "paper", or a `Method` with choices of your own.
+    method: "default", "paper", or a `Method` of your own.
     backbone: the name of an embedded backbone or of a network of flawsort[torch], or the path of
         an ONNX file.
     backbone_weights: a file with the network's weights, which timm otherwise downloads.
     device: where patches are compared and a network runs: "cpu", "cuda" or "cuda:N"; None for a
         GPU if torch sees one. ONNX files run on the CPU.
-    arithmetic: of the comparison: "int8", "float32" or "bfloat16" on a CPU, "float16", "bfloat16",
-        "tf32" or "float32" on a GPU; None for the fastest that is good enough.
-    image_size: side of the square input, where the backbone leaves it open.
-    view: what of each file is looked at: fit, region of interest, tiles.
-    cache: a folder for embedded images, "auto" for the user's own, None for none.
-    max_memory: bytes, or a size such as "4GB", that a fit stays within: a set that would need more
-        is streamed. None streams sets with more than 1 GB of patches.
-    runner: "local", or "ray" to share the work out over a Ray cluster (flawsort[ray]), which
-        streams a set of any size. For `fit` and `assign`.
-    address, n_workers, parts: of that cluster: where it is (None starts one here), how many
-        workers it has, and a folder or URL that all of them see, for the batches they finish.
-        Without an address these are kept in the cache, or, without one, in a temporary folder.
-    random_state: every random choice follows from it.
-    progress: called with a stage's name, how much of it is done, and how much there is.
+    arithmetic: precision of the comparison: "int8", "float32" or "bfloat16" on a CPU, "float16",
+        "bfloat16", "tf32" or "float32" on a GPU; None for the fastest that is accurate enough.
+    image_size: side of the square input, if the backbone does not fix it.
+    view: how each file is viewed: fit, region of interest, tiles.
+    cache: a folder for embedded images, "auto" for the user's cache folder, None for no cache.
+    max_memory: the memory limit of a fit, in bytes or as a size such as "4GB". A set that needs
+        more is streamed. None streams sets with more than 1 GB of patches.
+    runner: "local", or "ray" to distribute `fit` and `assign` over a Ray cluster (flawsort[ray]),
+        which always streams.
+    address: the Ray cluster; None starts one on this machine.
+    n_workers: the number of Ray workers; None for as many as fit.
+    parts: a folder or URL that all Ray workers can write to, for finished batches. None keeps them
+        in the cache, or in a temporary folder if there is no cache.
+    random_state: the seed of all random choices.
+    progress: called with the name of a stage, the number of finished items, and their total.
 
-    `fitted_` holds everything that `fit` found, and these attributes are read from it. In the order
-    of the images given: `labels_` (n,), `scores_` and `weights_` (n, n_patches), `embeddings_`
-    (n, dim), `linkage_` (n - 1, 4), `valid_` (n, n_patches) or None; `regions_`, the places that
-    stand out and the group that each is like, and `kinds_`, of each image its group and the others
-    that regions of it are like. Besides: `n_clusters_`, `advice_`, `heat_`, `grid_`, `images_` and
-    `normals_` (what was used and what was set aside), `scored_` (how, in words), `timings_`,
-    `warnings_`.
+    `fitted_` holds all results of `fit`; these attributes are read from it. In the order of the
+    images given: `labels_` (n,), `scores_` and `weights_` (n, n_patches), `embeddings_` (n, dim),
+    `linkage_` (n - 1, 4), `valid_` (n, n_patches) or None; `regions_`, the unusual places with the
+    group that each resembles, and `kinds_`, for each image its group and the other groups that its
+    regions resemble. Also: `n_clusters_`, `advice_`, `heat_`, `grid_`, `images_` and `normals_`
+    (the images used, and those set aside), `scored_` (how images were compared, in words),
+    `timings_`, `warnings_`.
     """
 
-    # How much is held in memory at a time.
+    # The amount of data held in memory at a time.
     sizes: Sizes = USUAL_SIZES
-    # What a model was loaded from, and who has finished batches of results that are not saved.
+    # The run that a model was loaded from, and the runners whose finished batches are not saved.
     _loaded: tuple[Fitted, run_record.Run] | None = None
     _unsaved: tuple[Runner, ...] = ()
-
-    labels_ = _Found(lambda fitted: fitted.labels)
-    linkage_ = _Found(lambda fitted: fitted.linkage)
-    n_clusters_ = _Found(lambda fitted: fitted.n_clusters)
-    advice_ = _Found(lambda fitted: fitted.advice)
-    embeddings_ = _Found(lambda fitted: fitted.embeddings)
-    scores_ = _Found(lambda fitted: fitted.scores)
-    weights_ = _Found(lambda fitted: fitted.weights)
-    valid_ = _Found(lambda fitted: fitted.valid)
-    grid_ = _Found(lambda fitted: fitted.grid)
-    regions_ = _Found(lambda fitted: fitted.regions)
-    kinds_ = _Found(lambda fitted: fitted.kinds)
-    heat_ = _Found(lambda fitted: fitted.heat)
-    image_heat_ = _Found(lambda fitted: fitted.image_heat)
-    describer_ = _Found(lambda fitted: fitted.describer)
-    n_dims_ = _Found(lambda fitted: fitted.n_dims)
-    images_ = _Found(lambda fitted: fitted.images)
-    normals_ = _Found(lambda fitted: fitted.normals)
-    view_ = _Found(lambda fitted: fitted.view)
-    backbone_ = _Found(lambda fitted: fitted.backbone)
-    scored_ = _Found(lambda fitted: fitted.scored)
-    timings_ = _Found(lambda fitted: dict(fitted.timings))
-    warnings_ = _Found(lambda fitted: list(fitted.warnings))
 
     def __init__(
         self,
@@ -176,8 +130,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Group images. X and normal: folders, files, globs or list files; arrays or PIL images; or
         `Bags`.
 
-        known_groups: the group that people put some images in, by SHA-256: images of one group stay
-        together and those of two apart. y is ignored, as in every clusterer.
+        known_groups: the group that people gave to some images, by SHA-256. Images of one group
+        stay together; images of different groups stay apart. y is ignored, as in every clusterer.
         """
         options = self._options(normal is not None, known_groups)
         limit = None if self.max_memory is None else parse_size(self.max_memory)
@@ -214,32 +168,32 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit_predict(self, X: Images, y: object = None, *, normal: Images | None = None) -> Ints:
-        """As `fit`; returns `labels_`."""
+        """Call `fit` and return `labels_`."""
         return self.fit(X, y, normal=normal).labels_
 
     def predict(self, X: Images) -> Ints:
-        """(n,): the group of each new image, -1 for a kind not seen before.
+        """(n,): the group of each new image, -1 for a new kind.
 
-        An image that cannot be used is an error here, since its row would be missing; `assign`
-        goes on without it and says which it was.
+        An image that cannot be used is an error here, since its row would be missing. `assign`
+        sets such an image aside instead.
         """
         images, found, _ = self.assign(X)
         if images.set_aside:
             first = images.set_aside[0]
             raise InputError(
                 f"{len(images.set_aside)} of the images cannot be used, the first '{first.name}': "
-                f"{first.reason}. Leave them out, or call assign, which does."
+                f"{first.reason}. Leave them out, or call assign, which sets them aside."
             )
         return found.labels
 
     def assign(self, X: Images, *, keep_parts: bool = False) -> tuple[ImageSet, Assignment, Floats]:
-        """The usable new images, where they belong, and their scores (n, n_patches).
+        """The usable new images, their groups, and their scores (n, n_patches).
 
-        They are looked at in batches, so that there may be any number of them: only the scores
-        stay in memory, in half precision (float16) where `fit` would stream as many images. An
-        image of the fit itself is described as it was then. After an interruption the same call
-        goes on where it stopped, if there is a cache. keep_parts: leave the finished batches of
-        many images in place until `discard_parts`, for a caller who stores the results first.
+        Images are processed in batches, so that there may be any number of them. Only the scores
+        stay in memory, in half precision (float16) if `fit` would stream as many images. An image
+        of the fit keeps the embedding and scores that it had there. After an interruption the same
+        call resumes, if there is a cache. keep_parts: keep the finished batches of many images
+        until `discard_parts`, for a caller that stores the results first.
         """
         fitted = self._checked()
         self._check_runner()
@@ -263,8 +217,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def save(self, folder: str | Path, *, overwrite: bool = False, report: bool = True) -> Run:
-        """Save everything found as a run folder, with its report.html unless told not to, and
-        return the run. A model that was loaded saves its run again, without the reviews of it."""
+        """Save the results as a run folder and return the run. report: also write report.html. A
+        loaded model saves its run again, without the edits of reviewers."""
         fitted = self._checked()
         run_folder.prepare_output(Path(folder), overwrite=overwrite)
         unchanged = self._loaded is not None and self._loaded[0] is fitted
@@ -275,7 +229,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return Run.of(run, Path(folder))
 
     def discard_parts(self) -> None:
-        """Remove the finished batches that an interrupted call would go on from, as `save` does
+        """Remove the finished batches from which an interrupted call would resume. `save` does this
         when the results are safe."""
         for runner in self._unsaved:
             runner.clear()
@@ -293,8 +247,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_workers: int | None = None,
         parts: str | Path | None = None,
     ) -> AnomalyClusterer:
-        """The model of a saved run, ready to `assign` and `predict`, with a device, an arithmetic
-        and a runner of your choice: a run does not keep them."""
+        """The model of a saved run, ready to `assign` and `predict`. A run does not store device,
+        arithmetic and runner, so choose them here."""
         return cls.from_run(
             run_folder.open_run(folder),
             device=device,
@@ -317,7 +271,7 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_workers: int | None = None,
         parts: str | Path | None = None,
     ) -> AnomalyClusterer:
-        """As `load` for a run that is open already."""
+        """Like `load`, for a run that is already open."""
         check_runner(runner, address=address, n_workers=n_workers, parts=parts)
         where = _device_on(runner, device)
         fitted = fitted_of(run, device=where, arithmetic=arithmetic)
@@ -339,14 +293,14 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return model
 
     def _options(self, normals: bool, known_groups: Mapping[str, int] | None) -> FitOptions:
-        """What `fit` is to do, checked. normals: whether there are any."""
+        """The checked options of `fit`. normals: whether there are any."""
         method = resolve(self.method)
         check_n_clusters(self.n_clusters)
         check_random_state(self.random_state)
         if normals and method.weights == "uniform":
             raise OptionError(
-                "'uniform' compares images with nothing, so normal images have no use: leave one "
-                "of the two out.",
+                "'uniform' does not compare images, so normal images have no effect. Leave one of "
+                "the two out.",
                 parameter="weights",
             )
         device = _device_on(self.runner, self.device)
@@ -376,8 +330,8 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return FileSource(images, self._open_backbone(), view, self.cache, self.progress)
 
     def _runner(self, source: Source, *, many: bool) -> Runner:
-        """This process, or the workers of a cluster. many: finished batches are kept, scores and
-        weights are in half precision, and bags go to no cache but one that was named."""
+        """This process, or the workers of a Ray cluster. many: keep finished batches, store scores
+        and weights in half precision, and cache bags only in a folder that the user named."""
         if not isinstance(source, FileSource):
             return LocalRunner(source, half=many, sizes=self.sizes)
         cache = source.cache_folder
@@ -401,22 +355,15 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             n_workers=self.n_workers,
         )
 
-    def _checked(self) -> Fitted:
-        if "fitted_" not in vars(self):
-            raise NotYetFittedError(
-                "This AnomalyClusterer is not fitted yet: call fit or load first."
-            )
-        return self.fitted_
-
     def _same_backbone(self, fitted: Fitted) -> Backbone:
-        """The backbone of the fit: another one's patches would be compared with nothing like it."""
+        """The backbone of the fit. Patches of different backbones cannot be compared."""
         if fitted.backbone is None:
             raise InputError("This model was fitted on Bags: give new images as Bags too.")
         backbone = self._open_backbone()
         if backbone.info.sha256 != fitted.backbone.sha256:
             raise BackboneError(
-                f"The backbone '{self.backbone}' is not the one of the fit any more: its SHA-256 "
-                f"is {backbone.info.sha256}, recorded is {fitted.backbone.sha256}."
+                f"The backbone '{self.backbone}' has changed since the fit: its SHA-256 is "
+                f"{backbone.info.sha256}, but the fit recorded {fitted.backbone.sha256}."
             )
         return backbone
 
@@ -428,12 +375,12 @@ class AnomalyClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _device_on(runner: str, device: str | None) -> str | None:
-    """Where patches are compared. Workers of a cluster have no GPU unless one was named."""
+    """The device that compares patches. Ray workers use a GPU only if the caller names one."""
     return "cpu" if runner == "ray" and device is None else device
 
 
 class Run(run_record.Run):
-    """A saved run: everything that one clustering found, and the groups as people left them.
+    """A saved run: all results of one clustering, and the groups as reviewers left them.
 
     `table` has the columns of images.csv, `regions` those of regions.csv; `labels` (n,) is the
     cluster of each image, `scores` (n, n_patches), `embeddings` (n, dim) and `linkage` (n - 1, 4)
@@ -444,20 +391,20 @@ class Run(run_record.Run):
         return notebook.text(self)
 
     def _repr_html_(self) -> str:
-        """The groups with thumbnails, which notebooks show."""
+        """The groups with thumbnails, for notebooks."""
         return notebook.html(self)
 
     def to_frame(self) -> Any:
-        """A row an image: a pandas DataFrame, or a plain table where pandas is not installed."""
+        """One row per image: a pandas DataFrame, or a plain table if pandas is not installed."""
         return notebook.frame(self)
 
     @property
     def groups(self) -> list[notebook.GroupSummary]:
-        """The groups that have images, as people left them: name, role, size, typical images."""
+        """The groups with images, as reviewers left them: name, role, size, typical images."""
         return notebook.groups(self)
 
     def show(self) -> None:
-        """Show the report: in the notebook where this runs in one, otherwise in a browser."""
+        """Show the report, in the notebook if this runs in one, otherwise in a browser."""
         notebook.show(self)
 
     def export(
@@ -465,7 +412,7 @@ class Run(run_record.Run):
     ) -> list[Path]:
         """Write the groups for another tool, as `flawsort export` does. Returns the files written.
 
-        format: "csv", "coco", "yolo", ... link: how images get there: "copy", "link" or "hardlink".
+        format: "csv", "coco", "yolo", ... link: "copy", "link" or "hardlink" images into folders.
         """
         groups = notebook.labelling_of(self)
         return export_run(self, groups, format, Path(path), link=link, overwrite=overwrite)
@@ -476,8 +423,8 @@ class Run(run_record.Run):
         """Compare the clusters with true labels; the run stays as it is.
 
         truth: a folder whose subfolders are the labels, a CSV file, a mapping from the names of
-        images to labels, or a label an image, None where it is not known. Returns NMI, ARI, F1 and
-        purity at the run's number of clusters, and at the true number in `at_true_k`.
+        images to labels, or one label per image, None if unknown. Returns NMI, ARI, F1 and purity
+        for the run's number of clusters, and for the true number in `at_true_k`.
         """
         from flawsort.research.evaluate import evaluate_against
 
@@ -490,10 +437,10 @@ class Run(run_record.Run):
         return AnomalyClusterer.from_run(self, device=device, arithmetic=arithmetic)
 
     def predict(self, X: Images) -> Ints:
-        """(n,): the cluster of each new image, -1 for a kind not seen before."""
+        """(n,): the cluster of each new image, -1 for a new kind."""
         return self.model().predict(X)
 
 
 def open_run(folder: str | Path) -> Run:
-    """Open a saved run. RunError where it is damaged, of another format, or not a run."""
+    """Open a saved run. RunError if it is damaged, has another format version, or is not a run."""
     return run_folder.open_run(folder, Run)

@@ -392,7 +392,7 @@ def test_halves_are_those_of_numpy() -> None:
 def test_values_that_are_not_finite_are_refused(value: float) -> None:
     maps = np.ones((2, 2, 3, 3), np.float32)
     maps[1, 1, 2, 2] = value
-    with pytest.raises(BackboneError, match="gave values that are not finite"):
+    with pytest.raises(BackboneError, match="returned values that are not finite"):
         patch_embeddings([maps])
 
 
@@ -411,5 +411,5 @@ def test_outputs_can_be_chosen_by_name(tmp_path: Path) -> None:
         assert part.info.sha256 != whole.info.sha256
     both = load_backbone(f"{path}#{names[1]},{names[0]}", image_size=32).feature_maps(pixels)
     np.testing.assert_array_equal(both[0], maps[1])
-    with pytest.raises(BackboneError, match=rf"has the outputs {names[0]}, {names[1]}. Got 'none'"):
+    with pytest.raises(BackboneError, match=rf"must be among {names[0]}, {names[1]}. Got 'none'"):
         load_backbone(f"{path}#none", image_size=32)

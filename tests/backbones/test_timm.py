@@ -428,8 +428,8 @@ def test_without_a_network(timm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BackboneError) as caught:
         load_backbone("wide_resnet50")
     assert str(caught.value) == (
-        "The weights of 'wide_resnet50' could not be downloaded (Name or service not known); load "
-        "it once where there is a network, or fetch the weights from "
+        "The weights of 'wide_resnet50' could not be downloaded (Name or service not known). Load "
+        "it once with an internet connection, or fetch the weights from "
         "https://huggingface.co/timm/wide_resnet50_2.racm_in1k and pass the file "
         "(--backbone-weights FILE, or --weights FILE of flawsort paper)."
     )

@@ -266,4 +266,4 @@ class TestSummary:
         show_assignment(result, None)
         out = capsys.readouterr().out
         assert f"{said}\n" in out
-        assert "More frequent: New kind in today: 1 image, where 0.0 would be usual.\n" in out
+        assert "More frequent: New kind in today: 1 image, 0.0 expected.\n" in out

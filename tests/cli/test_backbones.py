@@ -54,5 +54,5 @@ def test_backbones_on_a_terminal(
     for entry in told:
         start, end = f"{entry['name']} ", f"256 x 256   1024  32 x 32  {entry['licence']}"
         assert sum(line.startswith(start) and line.endswith(end) for line in lines) == 1
-    assert "(no room here for model; --json has all)" in lines
+    assert "(terminal too narrow for model; --json has all columns)" in lines
     assert max(map(len, lines)) <= 80

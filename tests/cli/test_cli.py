@@ -38,7 +38,7 @@ class TestErrors:
             ("cluster parts -o new --max-pixels 0", "--max-pixels must be at least 1. Got 0."),
             (
                 "cluster parts -o new --workers 2",
-                "--workers is for a Ray cluster, and the runner 'local' has none",
+                "--workers needs the runner 'ray', but the runner is 'local'",
             ),
             (
                 "assign parts --run run --workers 2",
@@ -51,11 +51,11 @@ class TestErrors:
             ("assign parts --run run --runner x", "--runner must be 'local' or 'ray'. Got 'x'."),
             (
                 "cluster parts -o new --cache x --no-cache",
-                "--cache contradicts --no-cache: leave one out. Got 'x'.",
+                "--cache cannot be combined with --no-cache. Got 'x'.",
             ),
             (
                 "assign parts --run run --cache x --no-cache",
-                "--cache contradicts --no-cache: leave one out. Got 'x'.",
+                "--cache cannot be combined with --no-cache. Got 'x'.",
             ),
             ("cluster parts -o new --backbone no.onnx", "Cannot read the backbone file 'no.onnx'"),
             ("cluster parts -o new --backbone text.onnx", "is not an ONNX file that onnxruntime"),
@@ -80,7 +80,7 @@ class TestErrors:
             ("paper --list --deep-seeds x", "--deep-seeds must be a whole number. Got 'x'."),
             ("paper --list --deep-epochs x", "--deep-epochs must be a whole number. Got 'x'."),
             ("cluster parts -o new --weights x", "--weights must be 'auto' or 'uniform'."),
-            ("cluster parts -n good -o new --weights uniform", "so normal images have no use"),
+            ("cluster parts -n good -o new --weights uniform", "so normal images have no effect"),
             ("cluster parts -o new --pooling x", f"--pooling must be {POOLING_NAMES}."),
             ("cluster parts -o new --peers x", "--peers must be all or a whole number. Got 'x'."),
             ("cluster parts -o new --peers 1", "--peers must be 'all' or at least 2. Got 1."),
@@ -184,7 +184,7 @@ class TestErrors:
             answer = cli("--debug", "cluster", "parts", "-o", "new")
             assert answer.code == code
             assert answer.err.startswith("Traceback")
-            assert answer.err.endswith("This is a bug in flawsort; it happened as shown above.\n")
+            assert answer.err.endswith("This is a bug in flawsort; see the traceback above.\n")
 
     @pytest.mark.parametrize(
         ("line", "work", "said"),

@@ -41,7 +41,7 @@ class TestCluster:
         assert Path(told["report"]).is_file()
         timings = json.loads((here / "new" / "manifest.json").read_text("utf-8"))["timings"]
         assert timings.keys() == {
-            "find", "embed", "score", "regions", "cluster", "report", "total",
+            "find", "embed", "calibrate", "score", "regions", "cluster", "report", "total",
         }  # fmt: skip
         parts = sum(seconds for stage, seconds in timings.items() if stage != "total")
         assert 0 < timings["report"] < parts <= timings["total"] + 0.01  # each is rounded

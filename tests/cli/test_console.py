@@ -40,7 +40,7 @@ class TestTables:
         lines = self.lines(capsys)
         assert lines[0].split() == ["name", "cluster", "title", "confidence"]
         assert lines[1].endswith(" 0.500")
-        assert lines[-1] == "(no room here for score; --json has all)"
+        assert lines[-1] == "(terminal too narrow for score; --json has all columns)"
         terminal(4)
         assert self.lines(capsys)[0] == "name"
 

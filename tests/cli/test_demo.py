@@ -59,5 +59,7 @@ class TestDemo:
         assert cli("demo", "-o", "new", "-q").code == 0
         (Path("new/run") / what).mkdir(parents=True)
         answer = cli("demo", "-o", "new")
-        assert_refused(answer, "would be removed with it. Name another folder with -o.")
+        assert_refused(
+            answer, "holds edits or new images, which would be lost. Name another folder with -o."
+        )
         assert "--labels-from" not in answer.err

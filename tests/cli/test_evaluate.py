@@ -67,9 +67,14 @@ def test_images_of_several_kinds(here: Path, cli: Cli) -> None:
     [
         (
             1,
-            "after 1 label given by people. Without a review, 1 group would be as pure. 1 image is",
+            "after 1 label given by people. Without a review, the same purity needs 1 group. "
+            "1 image is",
         ),
-        (2, "2 labels given by people. Without a review, 2 groups would be as pure. 2 images are"),
+        (
+            2,
+            "2 labels given by people. Without a review, the same purity needs 2 groups. "
+            "2 images are",
+        ),
     ],
 )
 def test_as_reviewed(capsys: pytest.CaptureFixture[str], n: int, said: str) -> None:

@@ -129,9 +129,9 @@ def test_words_follow_the_agreement(
     k: int, stable: float, standing: list[int], reason: str
 ) -> None:
     pattern = ".*".join(map(re.escape, reason.split(".*")))
-    said = advice_module._reason(k, stable, standing)
-    assert re.search(pattern, said), said
-    assert k > 2 or "fewer" not in said
+    text = advice_module._reason(k, stable, standing)
+    assert re.search(pattern, text), text
+    assert k > 2 or "fewer" not in text
 
 
 def test_three_images_can_only_be_two_groups() -> None:

@@ -1,4 +1,4 @@
-"""Link, advise, cut, and keep to what people said."""
+"""Link, advise, cut, and respect known groups."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def test_groups_are_those_of_the_tree() -> None:
     assert group(points, order, "auto").n_clusters == found.advice.k
 
 
-@pytest.mark.parametrize("said", [None, np.full(27, -1)])
-def test_nothing_said(said: np.ndarray | None) -> None:
+@pytest.mark.parametrize("known_groups", [None, np.full(27, -1)])
+def test_no_known_group(known_groups: np.ndarray | None) -> None:
     points, order = some()
-    found = group(points, order, 3, known_groups=said)
+    found = group(points, order, 3, known_groups=known_groups)
     np.testing.assert_array_equal(found.linkage, group(points, order, 3).linkage)
 
 
-def test_what_was_said_is_kept_to() -> None:
+def test_known_groups_are_kept() -> None:
     points, order = some()
-    said = np.full(27, -1)
-    said[[0, 13]] = 7  # of two blobs
-    said[[1, 2]] = 4  # and one of those told apart from it
-    found = group(points, order, 4, known_groups=said)
+    known_groups = np.full(27, -1)
+    known_groups[[0, 13]] = 7  # of two blobs
+    known_groups[[1, 2]] = 4  # and one of those kept apart from it
+    found = group(points, order, 4, known_groups=known_groups)
     assert found.labels[0] == found.labels[13] != found.labels[1] == found.labels[2]
     assert found.notes == ()
     few = group(points, order, 2, known_groups=np.where(np.arange(27) < 5, np.arange(27), -1))
@@ -54,7 +54,7 @@ def test_what_was_said_is_kept_to() -> None:
     assert few.notes[0].startswith("Made 5 groups instead of 2: reviewers of the earlier run kept")
 
 
-def test_said_by_content() -> None:
+def test_known_groups_by_content() -> None:
     images = ImageSet(("a", "b", "c"), (np.zeros((1, 1)),) * 3, ("1f", "2e", "1f"))
     assert groups_of(images, {"1f": 5, "9d": 2}).tolist() == [5, -1, 5]
 

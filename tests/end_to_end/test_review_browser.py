@@ -294,7 +294,7 @@ class TestGroups:
         desk.saved("accept")
         expect(desk.item("Group 0")).to_contain_text("7 confirmed")
         assert len(desk.state()["confirmed"]) == 7
-        desk.page.get_by_label("What the group is").select_option("normal")
+        desk.page.get_by_label("Role of the group").select_option("normal")
         desk.saved("normal")
         assert [group["role"] for group in desk.state()["groups"]] == ["normal", "flaw"]
 
@@ -511,12 +511,12 @@ class TestOthers:
         expect(other.item("first")).to_be_visible()
         expect(other.page.locator(".selection strong")).to_have_text("1 image selected")
         assert desk.sizes() == {"first": 7, "Group 1": 7}
-        other.page.get_by_role("button", name="Leave it").click()
+        other.page.get_by_role("button", name="Discard it").click()
         expect(banner).to_be_hidden()
         expect(other.page.locator(".selection strong")).to_have_text("1 image selected")
         desk.rename("first again")
         other.press("2")
-        other.page.get_by_role("button", name="Make it now").click()
+        other.page.get_by_role("button", name="Apply it now").click()
         other.saved("Group 1")
         expect(banner).to_be_hidden()
         assert desk.sizes() == {"first again": 6, "Group 1": 8}
@@ -555,7 +555,7 @@ class TestOthers:
             expect(banner).to_contain_text("The server does not answer")
             expect(banner).to_contain_text("move 1 image to Normal")
             desk.in_grid("u")  # refused meanwhile, and said
-            expect(desk.page.locator("#toast")).to_contain_text("Not done")
+            expect(desk.page.locator("#toast")).to_contain_text("Not saved")
             server.start()
             expect(banner).to_contain_text("The server is back")
             assert desk.sizes() == {"kept": 6, "Group 1": 8}
@@ -575,8 +575,8 @@ class TestOthers:
         desk.page.route("**/api/edits", cut, times=1)
         desk.in_grid("2")
         banner = desk.page.get_by_role("alert")
-        expect(banner).to_contain_text("the last change is “Move 1 image to Group 1”")
-        desk.page.get_by_role("button", name="Leave it").click()
+        expect(banner).to_contain_text("The last change is “Move 1 image to Group 1”")
+        desk.page.get_by_role("button", name="Discard it").click()
         expect(banner).to_be_hidden()
         assert desk.sizes() == {"Group 0": 6, "Group 1": 8}
 
@@ -599,5 +599,5 @@ class TestNames:
     def test_a_name_that_is_refused_says_why(self, desk: Desk) -> None:
         desk.in_grid("r")
         desk.type("turned \u202e round")
-        expect(desk.page.locator("#toast")).to_contain_text("Not done")
+        expect(desk.page.locator("#toast")).to_contain_text("Not saved")
         assert desk.sizes() == {"Group 0": 7, "Group 1": 7}

@@ -484,9 +484,12 @@ class TestRunner:
         ("options", "told"),
         [
             ({"runner": "spark"}, "runner must be 'local' or 'ray'. Got 'spark'."),
-            ({"n_workers": 2}, "n_workers is of a Ray cluster, and runner 'local' has none"),
-            ({"parts": "x"}, "parts is of a Ray cluster"),
-            ({"runner": "ray", "address": "auto"}, "The workers of a running cluster need parts"),
+            ({"n_workers": 2}, "n_workers needs the runner 'ray', but the runner is 'local'"),
+            ({"parts": "x"}, "parts needs the runner 'ray'"),
+            (
+                {"runner": "ray", "address": "auto"},
+                "parts must be given with the address of a running cluster",
+            ),
         ],
     )
     def test_options_are_checked_as_those_of_a_fit(
@@ -501,7 +504,7 @@ class TestRunner:
     def test_bags_stay_at_home(self) -> None:
         bags = spotted([(1,)] * 4, seed=0)
         model = AnomalyClusterer(n_clusters=2).fit(bags).set_params(runner="ray")
-        with pytest.raises(OptionError, match="takes images from files or URLs, not as Bags"):
+        with pytest.raises(OptionError, match="needs images as files or URLs, not as Bags"):
             model.assign(bags)
 
     def test_a_loaded_model_compares_on_the_cpu_of_its_workers(self, saved: Path) -> None:

@@ -47,11 +47,21 @@ def test_what_can_be_done(runner: str, method: Method, options: dict[str, Any]) 
             "local",
             SAMPLED,
             {"address": "auto"},
-            "address is for a Ray cluster, and the runner 'local' has none: use the runner 'ray', "
-            "or leave it out. Got auto.",
+            "address needs the runner 'ray', but the runner is 'local'. Change the runner, or "
+            "leave this out. Got auto.",
         ),
-        ("local", SAMPLED, {"n_workers": 2}, "n_workers is for a Ray cluster"),
-        ("local", SAMPLED, {"parts": Path("x")}, "parts is for a Ray cluster"),
+        (
+            "local",
+            SAMPLED,
+            {"n_workers": 2},
+            "n_workers needs the runner 'ray', but the runner is 'local'",
+        ),
+        (
+            "local",
+            SAMPLED,
+            {"parts": Path("x")},
+            "parts needs the runner 'ray', but the runner is 'local'",
+        ),
         (
             "ray",
             Method(weights="uniform", pooling="average"),
@@ -64,15 +74,15 @@ def test_what_can_be_done(runner: str, method: Method, options: dict[str, Any]) 
             "ray",
             SAMPLED,
             {"max_memory": "4GB"},
-            "max_memory cannot be kept to with the runner 'ray': it streams a set of any size, and "
-            "its workers take memory of their own. Leave it out. Got '4GB'.",
+            "max_memory has no effect with the runner 'ray', which always streams and does not "
+            "limit the memory of its workers. Leave it out. Got '4GB'.",
         ),
         (
             "ray",
             SAMPLED,
             {"address": "auto"},
             "parts must be given with the address of a running cluster: a folder that all its "
-            "machines see, or a URL such as s3://bucket/parts. Got the address 'auto' alone.",
+            "machines share, or a URL such as s3://bucket/parts. Got only the address 'auto'.",
         ),
     ],
 )
@@ -84,11 +94,11 @@ def test_what_cannot(runner: str, method: Method, options: dict[str, Any], told:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"address": "auto"}, "address is for a Ray cluster"),
-        ({"n_workers": 2}, "n_workers is for a Ray cluster"),
-        ({"parts": "work"}, "parts is for a Ray cluster"),
+        ({"address": "auto"}, "address needs the runner 'ray', but the runner is 'local'"),
+        ({"n_workers": 2}, "n_workers needs the runner 'ray', but the runner is 'local'"),
+        ({"parts": "work"}, "parts needs the runner 'ray', but the runner is 'local'"),
         ({"runner": "ray", "method": "paper"}, "n_peers must be a number"),
-        ({"runner": "ray", "max_memory": "4GB"}, "max_memory cannot be kept to"),
+        ({"runner": "ray", "max_memory": "4GB"}, "max_memory has no effect"),
         ({"runner": "ray", "address": "auto"}, "parts must be given with"),
     ],
 )

@@ -378,7 +378,7 @@ def test_bad_files_are_left_out(bad: list[int], masked: bool) -> None:
     # What is measured, is on those of the sample that can be used.
     assert isinstance(found.describer.reference, PeerReference)
     bags, own = shelf.bags.take(usable[:6]), np.array([0, 1, 2, 3, -1, -1])
-    scores = found.describer.reference.compare(bags, own=own).scores
+    scores = found.describer.reference.compare(bags, self_rows=own).scores
     assert dataclasses.astuple(found.describer.heat) == pytest.approx(
         dataclasses.astuple(calibrate(scores, bags.valid)), rel=1e-6
     )
@@ -428,7 +428,7 @@ def test_a_sample_in_pieces_of_which_some_have_no_padding() -> None:
     found = shelf.stream(Method(n_peers=4), sample=6)
     bags = shelf.bags.take(sample)
     own = np.array([0, 1, 2, 3, -1, -1])
-    scores = PeerReference(bags.patches[:4], 0.2).compare(bags, own=own).scores
+    scores = PeerReference(bags.patches[:4], 0.2).compare(bags, self_rows=own).scores
     spread = score_spread(scores, bags.valid)
     assert found.describer.temperature == pytest.approx(0.3 * spread, rel=1e-6)
     assert spread != pytest.approx(score_spread(scores), rel=1e-3)
@@ -482,7 +482,7 @@ def test_a_batch_keeps_what_an_image_comes_to() -> None:
     part = describe_batch(batch, shelf.batch, describer)
     rows = [0, 1, 3, 4]
     assert part.digests == tuple(shelf.images.digests[row] for row in rows)
-    described = describer.describe(shelf.bags.take(rows), own=np.array([-1, 1, -1, 0]))
+    described = describer.describe(shelf.bags.take(rows), self_rows=np.array([-1, 1, -1, 0]))
     features = part.features
     assert features is not None
     assert_same_values(features.vectors, described.embeddings)
@@ -905,8 +905,8 @@ def test_many_normals_are_a_sample(plates: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(AnomalyClusterer, "sizes", eight)
     first, second = (fit(plates / "parts", plates / "good") for _ in range(2))
     assert first.warnings_ == [
-        "A sample of 8 of the 10 normal images is used, as many as fit in memory.",
-        "Only 8 normal images: what is not shown there looks unusual.",
+        "Used a sample of 8 of the 10 normal images, as many as fit in memory.",
+        "Only 8 normal images: anything not shown there looks unusual.",
     ]
     assert first.normals_ == second.normals_
     assert first.normals_ is not None
@@ -1097,7 +1097,7 @@ def test_a_bag_is_measured_on_the_first_image_that_has_one(
         assert not everybody
         return True
 
-    monkeypatch.setattr(source_module, "shall_stream", ask)
+    monkeypatch.setattr(source_module, "must_stream", ask)
     images = find_images(tmp_path / "parts")
     assert images.names[:9] == (*(f"bad{number}.png" for number in range(8)), "dent00.png")
     known = find_images(tmp_path / "parts").take([9, 10, 10])

@@ -44,7 +44,7 @@ def test_regions_are_of_the_images(found: Fitted, image: int) -> None:
     none = np.zeros(1, np.int64)
     outlines = Outlines.of([(image, 1.0, none)])
     regions = Regions(outlines, found.embeddings[:1], none, none, np.zeros(1))
-    with pytest.raises(InputError, match="regions must be of the 14 images"):
+    with pytest.raises(InputError, match="regions must belong to the 14 images"):
         dataclasses.replace(found, regions=regions)
 
 
@@ -59,12 +59,13 @@ def test_what_follows_from_it(found: Fitted) -> None:
 def test_attributes_of_the_estimator_are_read_from_it(fitted: AnomalyClusterer) -> None:
     found = fitted.fitted_
     for field in dataclasses.fields(found):
-        if field.name in ("opened", "n_clusters_asked", "random_state"):
+        if field.name in ("opened", "n_clusters_requested", "random_state"):
             continue  # parameters of the estimator
         value = getattr(fitted, f"{field.name}_")
         kept = getattr(found, field.name)
         assert value is kept or value == type(value)(kept)
-        with pytest.raises(AttributeError, match="cannot be changed: set fitted_ as a whole"):
+        message = r"are read-only\. Set fitted_ to replace all of them"
+        with pytest.raises(AttributeError, match=message):
             setattr(fitted, f"{field.name}_", value)
     fitted.timings_["embed"] = -1.0
     fitted.warnings_.append("not theirs")

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from flawsort.core.errors import OptionError
-from flawsort.fitting.memory import USUAL_SIZES, Need, parse_size, shall_stream
+from flawsort.fitting.memory import USUAL_SIZES, Need, must_stream, parse_size
 
 GB = 2**30
 # The default backbone: 1,024 patches of 168 dimensions.
@@ -120,26 +120,26 @@ def test_peers_beyond_the_sample_are_counted() -> None:
 
 def test_without_a_limit_a_gigabyte_of_bags_is_held() -> None:
     most = GB // need(1).bag
-    assert not shall_stream(need(most), None, everybody=False)
-    assert shall_stream(need(most + 1), None, everybody=False)
-    assert not shall_stream(need(most - 5, 5), None, everybody=False)
-    assert shall_stream(need(most - 5, 6), None, everybody=False)
+    assert not must_stream(need(most), None, all_pairs=False)
+    assert must_stream(need(most + 1), None, all_pairs=False)
+    assert not must_stream(need(most - 5, 5), None, all_pairs=False)
+    assert must_stream(need(most - 5, 6), None, all_pairs=False)
     # Whoever asked for all pairs gets them.
-    assert not shall_stream(need(100 * most), None, everybody=True)
+    assert not must_stream(need(100 * most), None, all_pairs=True)
 
 
 @pytest.mark.parametrize("n_normals", [0, 3000])
 def test_a_limit_decides_where_there_is_one(n_normals: int) -> None:
     large = need(20_000, n_normals)
     assert large.streamed < large.in_memory
-    for everybody in (False, True):
-        assert not shall_stream(large, large.in_memory, everybody=everybody)
-    assert shall_stream(large, large.in_memory - 1, everybody=False)
-    assert shall_stream(large, large.streamed, everybody=False)
+    for all_pairs in (False, True):
+        assert not must_stream(large, large.in_memory, all_pairs=all_pairs)
+    assert must_stream(large, large.in_memory - 1, all_pairs=False)
+    assert must_stream(large, large.streamed, all_pairs=False)
     with pytest.raises(OptionError):
-        shall_stream(large, large.streamed - 1, everybody=False)
+        must_stream(large, large.streamed - 1, all_pairs=False)
     # What would be streamed without a limit is held where the limit allows it.
-    assert shall_stream(large, None, everybody=False)
+    assert must_stream(large, None, all_pairs=False)
 
 
 def test_all_pairs_cannot_be_streamed() -> None:
@@ -149,7 +149,7 @@ def test_all_pairs_cannot_be_streamed() -> None:
         "Got 4.0 GB. Allow more, or compare with 128 peers, which works in batches."
     )
     with pytest.raises(OptionError, match=f"^{re.escape(told)}$"):
-        shall_stream(need(20_000), 4 * GB, everybody=True)
+        must_stream(need(20_000), 4 * GB, all_pairs=True)
 
 
 @pytest.mark.parametrize(("n_images", "limit"), [(100, 100 * 2**20), (20_000, 500 * 2**20)])
@@ -157,14 +157,14 @@ def test_peers_are_not_advised_where_they_would_not_do(n_images: int, limit: int
     with pytest.raises(
         OptionError, match=r"^max_memory must be .* with each other\. Got \d+ MB\.$"
     ):
-        shall_stream(need(n_images), limit, everybody=True)
+        must_stream(need(n_images), limit, all_pairs=True)
 
 
 def test_fewer_images_are_not_advised_where_they_would_not_do() -> None:
     with pytest.raises(
         OptionError, match=r"^max_memory must be at least [0-9.]+ GB .* 1,000 bytes\.$"
     ):
-        shall_stream(need(20_000), 1000, everybody=False)
+        must_stream(need(20_000), 1000, all_pairs=False)
 
 
 def test_too_little_for_either_says_what_would_do() -> None:
@@ -174,13 +174,13 @@ def test_too_little_for_either_says_what_would_do() -> None:
         "Allow more, or sort fewer images at a time."
     )
     with pytest.raises(OptionError, match=f"^{re.escape(told)}$"):
-        shall_stream(need(20_000), GB, everybody=False)
+        must_stream(need(20_000), GB, all_pairs=False)
 
 
 @pytest.mark.parametrize("n_images", [50, 3935, 5489, 20_000, 98_000, 100_000])
 def test_what_would_do_does(n_images: int) -> None:
     with pytest.raises(OptionError, match="even in batches") as told:
-        shall_stream(need(n_images), 2**20, everybody=False)
+        must_stream(need(n_images), 2**20, all_pairs=False)
     allowed = re.search(r"at least ([0-9.]+ GB)", str(told.value))
     assert allowed is not None
-    shall_stream(need(n_images), parse_size(allowed[1]), everybody=False)
+    must_stream(need(n_images), parse_size(allowed[1]), all_pairs=False)

@@ -166,7 +166,7 @@ class TestParts:
     ],
 )
 class TestOutOfReach:
-    TOLD = "^The parts cannot be {} in '{}': {}. Name a folder or a URL where every worker may"
+    TOLD = "^The parts cannot be {} in '{}': {}. Name a folder or a URL that every worker can"
 
     def test_on_a_disk(self, tmp_path: Path, what: str, attempt: Any) -> None:
         files = PartFiles(str(tmp_path), {})

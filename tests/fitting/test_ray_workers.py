@@ -206,14 +206,16 @@ class TestCluster:
         self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path
     ) -> None:
         workers = diarists(backbone, tmp_path / "parts", PoisonedWorker)
-        with pytest.raises(InputError, match=r"The batch of '.*png' took its worker down 2 times"):
+        with pytest.raises(InputError, match=r"The batch of '.*png' crashed its worker 2 times"):
             fit(workers)
 
     def test_another_backbone_on_a_worker(
         self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path
     ) -> None:
         workers = some_workers(backbone, tmp_path / "parts", image_size=96)
-        with pytest.raises(BackboneError, match=r"another one on .* Install the same files"):
+        with pytest.raises(
+            BackboneError, match=r"the mask on .* differs from .* Install the same files"
+        ):
             fit(workers)
 
     def test_parts_that_cannot_be_written(
@@ -294,7 +296,7 @@ class TestCluster:
     def test_arrays_stay_at_home(
         self, backbone: Backbone, fit: Callable[..., DescribedSet], tmp_path: Path
     ) -> None:
-        with pytest.raises(InputError, match="takes images from files or URLs"):
+        with pytest.raises(InputError, match="needs images as files or URLs"):
             fit(some_workers(backbone, tmp_path), images=array_images(plate_arrays()))
 
 
@@ -360,7 +362,9 @@ class TestConnection:
         monkeypatch.setattr(module, "put", stop)
         place = {"parts": tmp_path} if shared else {"parts": None, "cache": tmp_path}
         workers = some_workers(backbone, **place)
-        told = r"do not see the folders of this one: 'far' and others\. Give parts, a folder that"
+        told = (
+            r"cannot access the folders of this one: 'far' and others\. Set parts to a folder that"
+        )
         error: type[BaseException] = KeyboardInterrupt if shared else OptionError
         with pytest.raises(error, match=None if shared else told):
             list(workers.describe([a_batch()[0]], a_describer(known)))
@@ -405,12 +409,12 @@ def a_describer(known: Bags, **method: Any) -> Any:
 
 class TestSetting:
     @pytest.fixture
-    def recipe(self) -> fleet.WorkerSpec:
+    def spec(self) -> fleet.WorkerSpec:
         return fleet.WorkerSpec("net", None, None, VIEW, {"backbone": "abc"}, None, 1, 0.0)
 
-    def test_the_recipe_that_decides_is_in_it(self, recipe: fleet.WorkerSpec, known: Bags) -> None:
+    def test_the_recipe_that_decides_is_in_it(self, spec: fleet.WorkerSpec, known: Bags) -> None:
         def setting(**changes: Any) -> dict[str, object]:
-            workers = RayRunner(dataclasses.replace(recipe, **changes), "parts")
+            workers = RayRunner(dataclasses.replace(spec, **changes), "parts")
             return workers.setting([a_batch()[0]], a_describer(known))
 
         settings = [
@@ -423,23 +427,23 @@ class TestSetting:
         assert len({str(one) for one in settings}) == len(settings)
         assert setting(cpus=7) == setting()
 
-    def test_a_local_run_s_parts_are_taken(self, recipe: fleet.WorkerSpec, known: Bags) -> None:
-        workers = RayRunner(recipe, "parts")
+    def test_a_local_run_s_parts_are_taken(self, spec: fleet.WorkerSpec, known: Bags) -> None:
+        workers = RayRunner(spec, "parts")
         batch, describer = a_batch()[0], a_describer(known)
         bags = {"backbone": "abc", "max_pixels": VIEW.max_pixels}
         assert workers.setting([batch], describer) == run_setting(bags, describer, [batch])
 
-    def test_the_run_s_engine_goes_along_on_a_cpu(self, recipe: fleet.WorkerSpec) -> None:
+    def test_the_run_s_engine_goes_along_on_a_cpu(self, spec: fleet.WorkerSpec) -> None:
         engine = CpuEngine("int8")
-        assert engine_here(engine, recipe, exact=False) is engine
+        assert engine_here(engine, spec, exact=False) is engine
 
-    def test_an_engine_of_a_gpu_is_not_taken_to_a_cpu(self, recipe: fleet.WorkerSpec) -> None:
+    def test_an_engine_of_a_gpu_is_not_taken_to_a_cpu(self, spec: fleet.WorkerSpec) -> None:
         class Elsewhere:
             name = "Triton on a GPU, float16"
 
-        found = engine_here(Elsewhere(), recipe, exact=False)  # type: ignore[arg-type]
+        found = engine_here(Elsewhere(), spec, exact=False)  # type: ignore[arg-type]
         assert found.name == choose_engine("cpu", "int8").name
-        found = engine_here(Elsewhere(), recipe, exact=True)  # type: ignore[arg-type]
+        found = engine_here(Elsewhere(), spec, exact=True)  # type: ignore[arg-type]
         assert found.name == choose_engine("cpu", "float32").name
 
 
@@ -462,14 +466,14 @@ class TestOptions:
         workers = ray_runner(
             backbone="nets/a.onnx#out", setting={}, view=view, parts="parts", weights="w.pt"
         )
-        recipe = workers.recipe
-        assert recipe.backbone == os.path.abspath("nets/a.onnx") + "#out"
-        assert recipe.weights == os.path.abspath("w.pt")
-        assert recipe.view.mask is not None
-        assert recipe.view.mask.is_absolute()
+        spec = workers.spec
+        assert spec.backbone == os.path.abspath("nets/a.onnx") + "#out"
+        assert spec.weights == os.path.abspath("w.pt")
+        assert spec.view.mask is not None
+        assert spec.view.mask.is_absolute()
         assert workers.parts == os.path.abspath("parts")
         assert some_workers(backbone, "s3://bucket/parts").parts == "s3://bucket/parts"
-        assert some_workers(backbone, "parts").recipe.backbone == DEFAULT_BACKBONE
+        assert some_workers(backbone, "parts").spec.backbone == DEFAULT_BACKBONE
 
     @pytest.mark.usefixtures("_there")
     def test_where_parts_are(self, backbone: Backbone, tmp_path: Path) -> None:
@@ -492,7 +496,7 @@ class TestOptions:
         ],
     )
     def test_gpus(self, backbone: Backbone, options: dict[str, Any], gpus: float) -> None:
-        assert some_workers(backbone, "parts", **options).recipe.gpus == gpus
+        assert some_workers(backbone, "parts", **options).spec.gpus == gpus
 
     @pytest.mark.usefixtures("_there")
     @pytest.mark.parametrize(
@@ -500,7 +504,7 @@ class TestOptions:
         [
             ({"n_workers": 0}, "n_workers must be at least 1. Got 0"),
             ({"cpus_per_worker": 0}, "cpus_per_worker must be at least 1. Got 0"),
-            ({"gpus_per_worker": 1.5}, "gpus_per_worker must be a share of 1 or a whole number"),
+            ({"gpus_per_worker": 1.5}, "gpus_per_worker must be 0 to 1, or a whole number"),
             ({"gpus_per_worker": -1}, "gpus_per_worker must be"),
         ],
     )

@@ -86,7 +86,7 @@ def check_references(
     calls: list[tuple[str, int, int]] = []
     rows = None if own is None else np.array(own)
     engine.fold_references(
-        patches, references, told, own=rows, progress=lambda *call: calls.append(call)
+        patches, references, told, self_rows=rows, progress=lambda *call: calls.append(call)
     )
     left_out = [-1] * len(patches) if own is None else own
     wanted = {

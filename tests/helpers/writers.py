@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from flawsort.runs.folder import read_text, replace_files, save_run
 from helpers.export_runs import make_run
 from helpers.part_batches import a_batch
 from helpers.plates import contents, fingerprint
+
+_TORCH = find_spec("torch") is not None and find_spec("timm") is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +76,7 @@ def all_writers(parts: Path, saved: Path) -> dict[str, Writer]:
         "measurement of the paper": Writer(_measure, _read_measured),
         "table of the paper": Writer(_paper_table, shown),
         "figure of the paper": Writer(_figure, shown, separate=True),
+        **({"checkpoint": Writer(_checkpoint, _read_checkpoint)} if _TORCH else {}),
         "heat map": Writer(_heat_map, shown),
         "demo": Writer(_demo, shown, separate=True, every=9),
     }
@@ -217,6 +221,22 @@ def _figure(folder: Path, version: int) -> None:
             stream.write(f"{options['format']} {version}".encode())
 
     layout.write(Drawn(), folder, "main", "Main")  # type: ignore[arg-type]
+
+
+def _checkpoint(folder: Path, version: int) -> None:
+    import torch
+
+    from flawsort.research.deep import checkpoints
+
+    tensors = {"weights": torch.full((3,), float(version))}
+    checkpoints.save(folder / "kept.safetensors", {"epoch": version}, tensors)
+
+
+def _read_checkpoint(folder: Path) -> Any:
+    from flawsort.research.deep import checkpoints
+
+    found = checkpoints.load(folder / "kept.safetensors")
+    return None if found is None else (found[0]["epoch"], found[1]["weights"].tolist())
 
 
 def _heat_map(folder: Path, version: int) -> None:

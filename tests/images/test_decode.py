@@ -141,7 +141,7 @@ def test_what_cannot_be_read_at_full_depth_is_refused(
 
 def test_deep_image_needs_a_window(saved: Saved) -> None:
     path = saved(png16(noise(2, 2, 1, dtype="u2")))
-    with pytest.raises(OptionError, match=r"window must be given .*Got None\. A run takes it"):
+    with pytest.raises(OptionError, match=r"window must be given .*Got None\. A run measures it"):
         decode(path, View(), (2, 2))
     with pytest.raises(OptionError, match="window must be given"):
         thumbnail(path, View(), (2, 2), 8)

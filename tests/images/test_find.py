@@ -225,9 +225,9 @@ def test_names_that_are_no_text_can_be_shown_and_stay_apart(tmp_path: Path) -> N
             r"pics/' whose name matches '\*\.tif'.* Check the path and the pattern\.$",
         ),
         ("pics/*.tif", None, r"No images match '.*pics/\*\.tif'\. Looked below"),
-        ("nowhere/*.png", None, r"match '.*nowhere/\*\.png': '.*nowhere' is no folder\. Check"),
-        ("pics/empty.txt/*.png", None, r"'.*empty\.txt' is no folder\. Check the path"),
-        ("pics/empty.txt", None, r"list '.*empty\.txt' names no images\. Write one path a line"),
+        ("nowhere/*.png", None, r"match '.*nowhere/\*\.png': '.*nowhere' is not a folder\. Check"),
+        ("pics/empty.txt/*.png", None, r"'.*empty\.txt' is not a folder\. Check the path"),
+        ("pics/empty.txt", None, r"list '.*empty\.txt' names no images\. Write one path per line"),
     ],
 )
 def test_errors_of_sources(tree: Tree, source: str, glob: str | None, message: str) -> None:
@@ -301,7 +301,7 @@ def test_arrays_get_names_and_digests_of_type_shape_and_values() -> None:
         ([np.zeros((4, 0), np.uint8)], r"no side empty.*Got uint8 \(4, 0\)"),
         ([np.full((2, 2), 9.0)], r"between 0 and 1.*Got 9 to 9"),
         ([np.full((2, 2), np.nan)], r"between 0 and 1"),
-        (["a.png"], r"Image 0 must be an array .*Got str\. Files are given by their paths"),
+        (["a.png"], r"Image 0 must be an array .*Got str\. To use files, pass their paths"),
         ([], r"the sequence of arrays is empty"),
     ],
 )

@@ -147,7 +147,7 @@ def test_pil_images_alone_and_in_lists(tmp_path: Path) -> None:
     assert isinstance(listed, ImageSet)
     assert alone.digests == listed.digests[:1] == listed.digests[1:2]
     assert len(set(listed.digests)) == 2
-    with pytest.raises(InputError, match=r"Image 1 must be an array .*Files are given by their"):
+    with pytest.raises(InputError, match=r"Image 1 must be an array .*To use files, pass their"):
         gather([picture, tmp_path / "a.png"])  # type: ignore[list-item]
 
 

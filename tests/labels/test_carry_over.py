@@ -57,12 +57,13 @@ def titles(folder: Path) -> dict[str, str]:
     }
 
 
-def test_said_is_what_was_confirmed(here: Path) -> None:
+def test_confirmed_groups(here: Path) -> None:
     earlier = Earlier.of(here / "run")
     run = open_run(here / "run")
     dents = group_of(run, "dent")
     said = {
-        run.table["name"][earlier.digests.index(digest)]: g for digest, g in earlier.said.items()
+        run.table["name"][earlier.digests.index(digest)]: g
+        for digest, g in earlier.confirmed_groups.items()
     }
     confirmed = {name for name in run.table["name"] if name.startswith("dent")} | {"streak09.png"}
     assert said == dict.fromkeys(confirmed, dents)
@@ -114,7 +115,7 @@ def test_a_run_with_edits_is_not_overwritten(here: Path, cli: Cli) -> None:
     command = ("cluster", "parts", "-n", "good", "-k", "2", "-o", "run", "--overwrite", *SMALL)
     answer = cli(*command)
     assert answer.code == 2
-    assert "holds names and corrections by people" in answer.err
+    assert "holds edits of reviewers, which would be lost" in answer.err
     assert "--labels-from 'run'" in answer.err
     assert cli(*command, "--labels-from", "run3").code == 2  # there is none
     assert (here / "run" / EDITS).read_bytes() == before
@@ -145,13 +146,13 @@ def test_what_is_said_while_a_run_is_made_is_not_lost(
     (here / "run" / EDITS).unlink()
     answer = cli(*command)
     assert answer.code == 2
-    assert "could not be moved to 'run': The run 'run' holds names and corrections" in answer.err
+    assert "could not be moved to 'run': The run 'run' holds edits of reviewers" in answer.err
     assert "meanwhile" in titles(here / "run").values()
     assert len(list(here.glob(".run.finished-*"))) == 1
 
 
 def test_saving_from_python_and_kept_images(here: Path, fitted: AnomalyClusterer, cli: Cli) -> None:
-    with pytest.raises(OptionError, match="holds names and corrections by people"):
+    with pytest.raises(OptionError, match="holds edits of reviewers, which would be lost"):
         fitted.save(here / "run", overwrite=True)
     (here / "run" / EDITS).unlink()
     (here / "run" / "assigned").mkdir()
@@ -178,7 +179,7 @@ def test_other_kinds_without_an_image_of_their_own(here: Path) -> None:
 def test_copies_in_two_groups_say_nothing(here: Path) -> None:
     earlier = Earlier.of(here / "run")
     confirmed = np.flatnonzero(earlier.labelling.confirmed)
-    assert len(earlier.said) == len(confirmed)
+    assert len(earlier.confirmed_groups) == len(confirmed)
     one = confirmed[0]
     other = next(row for row in confirmed[1:])
     labels = earlier.labelling.labels.copy()
@@ -188,8 +189,8 @@ def test_copies_in_two_groups_say_nothing(here: Path) -> None:
     copies = replace(
         earlier, digests=tuple(digests), labelling=replace(earlier.labelling, labels=labels)
     )
-    assert digests[one] not in copies.said
-    assert len(copies.said) == len(confirmed) - 2
+    assert digests[one] not in copies.confirmed_groups
+    assert len(copies.confirmed_groups) == len(confirmed) - 2
 
 
 def test_what_a_run_began_with_is_not_undone(here: Path, cli: Cli) -> None:
@@ -241,7 +242,7 @@ def test_a_note_says_what_comes_over(here: Path) -> None:
     images = run.images
     earlier = Earlier.of(here / "run")
     assert earlier.edited
-    said = earlier.said
+    said = earlier.confirmed_groups
     source = here / "run"
     assert earlier.note(images) == f"From {source}: 2 names and 8 confirmed images."
     one = [row for row, digest in enumerate(images.digests) if digest in said][:1]

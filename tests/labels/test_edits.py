@@ -406,7 +406,7 @@ def test_one_image() -> None:
     assert apply(edit("cut", k=1), alone, none).labels.tolist() == [0]
     with pytest.raises(OptionError, match=r"k must be between 1 and 1 \(the number of images\)"):
         apply(edit("cut", k=2), alone, none)
-    with pytest.raises(OptionError, match="so that it keeps one at least"):
+    with pytest.raises(OptionError, match="must leave at least one image in group 0"):
         apply(edit("split", group=0, images=[0]), alone, none)
 
 
@@ -451,19 +451,23 @@ CASES: list[tuple[str, Any, str]] = [
     ("name", {"group": 0}, r"name takes group, name\. Got 'group'\."),
     ("cut", {}, r"cut takes k\. Got none\."),
     ("cut", {"k": 2, "K": 3}, r"cut takes k\. Got 'k', 'K'\."),
-    ("split", {"group": 0}, r"split takes group, images, name if wanted\. Got 'group'\."),
-    ("name", {"group": 4, "name": "x"}, r"group: there is no group 4\. There are 0, 1, 2, 3\. "),
+    ("split", {"group": 0}, r"split takes group, images, name \(optional\)\. Got 'group'\."),
+    (
+        "name",
+        {"group": 4, "name": "x"},
+        r"group: there is no group 4\. The current groups are 0, 1, 2, 3\.",
+    ),
     ("name", {"group": -1, "name": "x"}, r"there is no group -1"),
     ("name", {"group": 10**400, "name": "x"}, r"there is no group 1000\d*\.\.\.\d*000\."),
     ("name", {"group": True, "name": "x"}, r"group must be a whole number\. Got True\."),
     ("name", {"group": "1", "name": "x"}, r"group must be a whole number\. Got '1'\."),
     ("name", {"group": [1], "name": "x"}, r"group must be a whole number\. Got \[1\]\."),
     ("name", {"group": 1.0, "name": "x"}, r"group must be a whole number\. Got 1\.0\."),
-    ("name", {"group": 1, "name": 5}, r"name must be a text\. Got 5\."),
-    ("name", {"group": 1, "name": None}, r"name must be a text\. Got None: pass ''"),
+    ("name", {"group": 1, "name": 5}, r"name must be text\. Got 5\."),
+    ("name", {"group": 1, "name": None}, r"name must be text\. Got None: pass ''"),
     ("name", {"group": 1, "name": "x" * 201}, r"at most 200 characters\. Got 201: shorten it\."),
-    ("name", {"group": 1, "name": "a\0b"}, r"no control characters .* Got '\\x00' in it\."),
-    ("name", {"group": 1, "name": "a\nb"}, r"be of one line\. Got '\\n' in it\."),
+    ("name", {"group": 1, "name": "a\0b"}, r"without control characters\. Got '\\x00' in it\."),
+    ("name", {"group": 1, "name": "a\nb"}, r"one line without control .* Got '\\n' in it\."),
     ("name", {"group": 1, "name": "a\x7f"}, r"Got '\\x7f' in it\."),
     ("name", {"group": 1, "name": "a\u2028b"}, r"Got '\\u2028' in it\."),
     ("name", {"group": 1, "name": "gnp\u202eexe"}, r"Got '\\u202e' in it\."),
@@ -479,7 +483,7 @@ CASES: list[tuple[str, Any, str]] = [
     ("merge", {"groups": [0, None], "into": 1}, r"groups must be whole numbers\. Got None among"),
     ("split", {"group": 0, "images": []}, r"images must hold at least one image\. Got none\."),
     ("split", {"group": 9, "images": [0]}, r"there is no group 9"),
-    ("split", {"group": 0, "images": [0], "name": "\t\a"}, r"no control characters"),
+    ("split", {"group": 0, "images": [0], "name": "\t\a"}, r"without control characters"),
     ("move", {"images": [], "to": 1}, r"images must hold at least one image\. Got none\."),
     ("move", {"images": [0, N], "to": 1}, r"rows of the run's table, 0 to 23\. Got 24\."),
     ("move", {"images": [3, -1], "to": 1}, r"rows of the run's table, 0 to 23\. Got -1\."),
@@ -519,12 +523,16 @@ def test_more_nonsense() -> None:
     ):
         after(edit("split", group=0, images=[int(first().members(0)[0]), outside]))
     whole = first().members(0).tolist()
-    with pytest.raises(OptionError, match=f"some of the {len(whole)} of group 0.* Got all of them"):
+    with pytest.raises(
+        OptionError, match=f"at least one image in group 0.* Got all {len(whole)} of them"
+    ):
         after(edit("split", group=0, images=whole))
     empty = after(edit("name", group=0, name="dents"), edit("move", images=whole, to=1))
     with pytest.raises(OptionError, match=r"must have images to accept\. Got 0, which is empty"):
         after(edit("accept", group=0), before=empty)
-    with pytest.raises(OptionError, match=r"There are 0, 1, 2, 3, 4, 5, 6, 7 and 12 more\."):
+    with pytest.raises(
+        OptionError, match=r"The current groups are 0, 1, 2, 3, 4, 5, 6, 7 and 12 more\."
+    ):
         after(edit("accept", group=99), before=first(20))
 
 
@@ -538,12 +546,13 @@ def test_more_nonsense() -> None:
         ({"groups": [{"id": -7, "name": "", "role": "flaw"}]}, r"id must be 0 or more"),
         ({"groups": [{"id": 2**60, "name": "", "role": "flaw"}]}, r"id must be 0 or more"),
         ({"groups": [{"id": "7", "name": "", "role": "flaw"}]}, r"id must be a whole number"),
-        ({"groups": [{"id": 7, "name": "\0", "role": "flaw"}]}, r"no control characters"),
+        ({"groups": [{"id": 7, "name": "\0", "role": "flaw"}]}, r"without control characters"),
         ({"groups": [{"id": 7, "name": "", "role": "bad"}]}, r"role must be one of"),
-        ({"groups": carried()["groups"] + carried()["groups"][:1]}, r"another for each group.* 12"),
-        ({"labels": [12] * 23}, r"labels must be a list of 24 group ids, one an image"),
+        ({"groups": carried()["groups"] + carried()["groups"][:1]}, r"0 or more, and unique.* 12"),
+        ({"labels": [12] * 23}, r"labels must be a list of 24 group ids, one per image"),
         ({"labels": "x" * 24}, r"labels must be a list of 24 group ids"),
-        ({"labels": [12] * 23 + [8]}, r"labels: there is no group 8\. There are 7, 9, 12"),
+        ({"labels": [12] * 23 + [8]},
+         r"labels: there is no group 8\. The current groups are 7, 9, 12"),
         ({"labels": [12] * 23 + [True]}, r"labels must be whole numbers\. Got True"),
         ({"confirmed": [24]}, r"confirmed must be rows of the run's table, 0 to 23\. Got 24"),
         ({"several": [1]}, r"several must map rows to group ids\. Got \[1\]"),
@@ -557,7 +566,7 @@ def test_more_nonsense() -> None:
         ({"k": None}, r"k must be a whole number"),
         ({"spent": -1}, r"spent must be 0 or more\. Got -1"),
         ({"spent": "1"}, r"spent must be a whole number\. Got '1'"),
-        ({"more": 1}, r"carry takes groups, labels, confirmed, several, k, spent if wanted"),
+        ({"more": 1}, r"carry takes groups, labels, confirmed, several, k, spent \(optional\)"),
     ],
 )  # fmt: skip
 def test_nonsense_is_not_carried(change: dict[str, Any], text: str) -> None:
@@ -573,7 +582,7 @@ def test_nonsense_is_not_carried(change: dict[str, Any], text: str) -> None:
     [
         ("name", {"group": 3, "name": " pits "}, "Name Group 3 pits"),
         ("name", {"group": 0, "name": "pits"}, "Rename dents to pits"),
-        ("name", {"group": 0, "name": " "}, "Take the name away from dents"),
+        ("name", {"group": 0, "name": " "}, "Remove the name of dents"),
         ("role", {"group": 3, "role": "flaw"}, "Mark Group 3 as a flaw"),
         ("role", {"group": 3, "role": "normal"}, "Mark Group 3 as normal"),
         ("role", {"group": 0, "role": "unsure"}, "Mark dents as unsure"),

@@ -283,5 +283,5 @@ def test_progress() -> None:
 
 def test_embeddings_of_other_images_are_refused() -> None:
     for values in (np.zeros((3, 2)), np.zeros(4)):
-        with pytest.raises(InputError, match=r"embeddings must have the shape \(4, dim\), one an"):
+        with pytest.raises(InputError, match=r"embeddings must have the shape \(4, dim\), one row"):
             estimated_purity(labelled([0, 0, 1, 1]), values)

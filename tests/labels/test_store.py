@@ -223,7 +223,10 @@ def test_it_is_written_through(path: Path) -> None:
 def test_conflict(path: Path) -> None:
     one, other = EditStore(path), EditStore(path)
     assert one.append(accept(0), 0) == 1
-    text = r"made on version 0, and it is 1 now\. Look at how they stand, and do it again"
+    text = (
+        r"based on version 0, and the current version is 1\. Check the groups, and make the edit "
+        r"again"
+    )
     with pytest.raises(Conflict, match=text) as caught:
         other.append(accept(1), 0)
     assert caught.value.version == 1
@@ -245,7 +248,7 @@ def test_a_version_is_a_number(path: Path, version: Any) -> None:
 
 @pytest.mark.parametrize("payload", [{"images": {1}}, {"k": float("nan")}, {"k": np.int64(3)}])
 def test_a_payload_is_json(path: Path, payload: Any) -> None:
-    with pytest.raises(OptionError, match="payload of an edit must be what JSON can hold"):
+    with pytest.raises(OptionError, match="payload of an edit must be valid JSON"):
         EditStore(path).append(Edit("accept", payload), 0)
 
 
@@ -404,7 +407,7 @@ def test_a_file_that_another_holds(path: Path, monkeypatch: pytest.MonkeyPatch) 
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(
-            RunError, match=r"held by another process for more than 0 seconds\. Try"
+            RunError, match=r"locked by another process for more than 0 seconds\. Try"
         ):
             store.append(accept(1), 1)
         assert store.version() == 1  # reading goes on
@@ -417,7 +420,7 @@ def test_a_full_disk(path: Path) -> None:
     store.append(accept(0), 0)
     pages = store._connected().execute("PRAGMA page_count").fetchone()[0]
     store._connected().execute(f"PRAGMA max_page_count = {pages + 1}")
-    with pytest.raises(RunError, match=r"database or disk is full\. Check the disk's space"):
+    with pytest.raises(RunError, match=r"database or disk is full\. Check the free disk space"):
         store.append(Edit("name", {"name": "x" * 50_000}), 1)
     assert store.version() == 1
     assert store.append(accept(1), 1) == 2
@@ -430,8 +433,8 @@ def test_no_database(path: Path) -> None:
     path.write_text("these are not edits " * 500)
     before = path.read_bytes()
     text = (
-        rf"The edits in '{re.escape(str(path))}' are damaged \(file is not a database\)\. Put a "
-        rf"backup in place of the file, or move it away, with {EDITS}-wal and {EDITS}-shm"
+        rf"The edits in '{re.escape(str(path))}' are damaged \(file is not a database\)\. "
+        rf"Restore the file from a backup, or move it away, with {EDITS}-wal and {EDITS}-shm"
     )
     with pytest.raises(RunError, match=text):
         EditStore(path)
@@ -443,7 +446,7 @@ def test_a_damaged_database(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[2 * 4096 : 5 * 4096] = os.urandom(3 * 4096)
     path.write_bytes(content)
-    with pytest.raises(RunError, match=r"are damaged \(.*\)\. Put a backup in place"):
+    with pytest.raises(RunError, match=r"are damaged \(.*\)\. Restore the file from a backup"):
         EditStore(path)
     path.write_bytes(content[: 4096 + 100])
     with pytest.raises(RunError, match="are damaged"):
@@ -467,7 +470,9 @@ def test_the_database_of_another_program(path: Path, mode: str) -> None:
         other.execute("CREATE TABLE edits (seq INTEGER)")
         other.commit()
     before = path.read_bytes()
-    with pytest.raises(RunError, match=r"is a database of another program\. Move it away to begin"):
+    with pytest.raises(
+        RunError, match=r"is a database of another program\. Move it away to start again"
+    ):
         EditStore(path)
     assert path.read_bytes() == before
 
@@ -607,7 +612,7 @@ class TestReadOnly:
         with as_anybody(), Session(public) as session:
             assert not session.writable
             assert session.labelling.groups[0].name == "dents"
-            with pytest.raises(RunError, match="Copy the run to where you may write"):
+            with pytest.raises(RunError, match="Copy the run to a writable folder"):
                 session.edit("name", {"group": 0, "name": "pits"}, 1)
             assert (session.version, session.labelling.groups[0].name) == (1, "dents")
             assert read_labelling(public).groups[0].name == "dents"
@@ -696,8 +701,8 @@ def test_nonsense_is_not_saved(folder: Path) -> None:
         ("undo", {}, "kind must be one of"),
         (None, {}, "kind must be one of"),
         ("accept", [0], "must be a mapping"),
-        ("accept", {"images": {0}}, "must be what JSON can hold"),
-        ("name", {"group": 0, "name": "\ud83d"}, "no control characters"),
+        ("accept", {"images": {0}}, "must be valid JSON"),
+        ("name", {"group": 0, "name": "\ud83d"}, "without control characters"),
     ]
     for kind, payload, text in cases:
         with pytest.raises(OptionError, match=text):
@@ -716,7 +721,9 @@ def test_two_sessions_do_not_overwrite_each_other(folder: Path) -> None:
         lambda: other.undo(0),
         lambda: other.redo(0),
     ):
-        with pytest.raises(Conflict, match="made on version 0, and it is 1 now") as caught:
+        with pytest.raises(
+            Conflict, match="based on version 0, and the current version is 1"
+        ) as caught:
             attempt()
         assert caught.value.version == 1
     assert other.labelling.groups[0].name == "dents"  # it has seen it by now

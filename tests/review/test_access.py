@@ -72,7 +72,7 @@ class TestHosts:
             reply = looker.get(target, host=host)
             assert (reply.status, reply.detail) == (
                 400,
-                "This server is not known by that host name.",
+                "This server does not answer to that host name.",
             )
 
     def test_a_host_that_was_given(self, folder: Path) -> None:

@@ -572,7 +572,7 @@ class TestMadeThumbnails:
         save_run(dataclasses.replace(run, table=table), tmp_path / "run")
         reply = RunClient(make_app([tmp_path / "run"])).get("/r/run/image/0.jpg")
         assert reply.status == 404
-        assert "was given as an array: there is no file of it" in reply.detail
+        assert "was given as an array and has no file" in reply.detail
 
     def test_the_oldest_go_when_there_are_too_many(self, tmp_path: Path) -> None:
         files = PictureFiles(tmp_path, limit=300)
@@ -613,7 +613,7 @@ class TestAssigned:
     def test_a_run_without_any(self, looker: RunClient) -> None:
         assert looker.api("assigned").data == []
         reply = looker.api("assigned/may")
-        assert (reply.status, reply.detail) == (404, "The run keeps no images as 'may'.")
+        assert (reply.status, reply.detail) == (404, "The run has no batch 'may'.")
 
     def test_the_list(self, with_batch: RunClient) -> None:
         entry = {"name": "may", "n": 4, "at": "2024-05-03T10:00:00+00:00", "reason": ""}
@@ -797,7 +797,7 @@ class TestLibrary:
         shutil.rmtree(folder)
         for what in ("api/run", "api/state", "thumb/0.jpg"):
             reply = client.get(f"/r/run/{what}")
-            assert (reply.status, reply.detail) == (404, "The run 'run' is not there any more.")
+            assert (reply.status, reply.detail) == (404, "The run 'run' no longer exists.")
         assert client.get("/r/run/").status == 404
 
     @pytest.mark.parametrize("name", ["scores.npy", "images.parquet", EDITS])
@@ -1001,7 +1001,9 @@ class TestServing:
                 raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
 
         monkeypatch.setattr(socket, "socket", Elsewhere)
-        told = f"Cannot listen on {re.escape(host)}, port 0: .* That host is no address of this "
+        told = (
+            f"Cannot listen on {re.escape(host)}, port 0: .* That host is not an address of this "
+        )
         with pytest.raises(OptionError, match=told) as error:
             serve([folder], host=host, open_browser=False)
         assert "another port" not in str(error.value)

@@ -406,7 +406,7 @@ class TestRoundTrip:
         assert np.array_equal(loaded.predict(plates / "parts"), model.labels_)
         # A trailing field that readers of the format skip: the same graph in another file.
         (tmp_path / "own.onnx").write_bytes(embedded.read_bytes() + b"\xfa\x7f\x01x")
-        with pytest.raises(BackboneError, match="is not the one of the fit any more"):
+        with pytest.raises(BackboneError, match="has changed since the fit: its SHA-256 is"):
             loaded.predict(plates / "parts")
 
 
@@ -505,7 +505,9 @@ class TestDamage:
 
     def test_a_manifest_that_lacks_parts(self, copy: Path) -> None:
         edit_manifest(copy, model={})
-        with pytest.raises(RunError, match="is damaged: its manifest lacks or garbles 'method'"):
+        with pytest.raises(
+            RunError, match="is damaged: missing or invalid in its manifest: 'method'"
+        ):
             AnomalyClusterer.load(copy)
         edit_manifest(copy, files={})
         with pytest.raises(RunError, match="is damaged"):
@@ -526,7 +528,7 @@ class TestDamage:
             open_(str(tmp_path))
         for text in ("[]", "{}", '{"format": {"name": "other"}}', '{"format": 1}'):
             (tmp_path / "manifest.json").write_text(text)
-            with pytest.raises(RunError, match=r"manifest\.json is not one of flawsort's"):
+            with pytest.raises(RunError, match=r"flawsort did not write its manifest\.json"):
                 open_(tmp_path)
 
 
@@ -647,8 +649,8 @@ class TestInterruption:
         (kept,) = (path for path in tmp_path.iterdir() if path != folder)
         assert kept.name.startswith(".run.finished-" if rescued else ".run.partial-")
         assert str(refused.value) == (
-            f"The run is whole but could not be moved to '{folder}': Device or resource busy. "
-            f"It is in '{kept}': move it yourself."
+            f"The run is complete but could not be moved to '{folder}': Device or resource busy. "
+            f"It is in '{kept}'. Move it yourself."
         )
         assert fingerprint(open_(kept)) == fingerprint(run)
         assert folder.exists() == existing

@@ -109,8 +109,8 @@ def test_a_part_of_a_run_lines_up(monkeypatch: pytest.MonkeyPatch) -> None:
     check_regions(run, part)
     sizes = np.bincount(run.table["cluster"])
     assert part.manifest["warnings"] == [
-        f"This page shows {len(rows)} of 40 images, of each group evenly from its most typical to "
-        "its least typical one; images.csv lists all. All images by group: "
+        f"This page shows {len(rows)} of 40 images, spread evenly in each group from the most to "
+        "the least typical; images.csv lists all. Images by group: "
         + ", ".join(f"{group}: {size}" for group, size in enumerate(sizes))
         + ".",
         "mind <b>this</b>",
@@ -231,7 +231,7 @@ def test_its_report_is_the_same_when_made_again(large: Path, cli: Cli) -> None:
     page = (large / "report.html").read_text("utf-8")
     assert "This page shows 6 of 14 images" in Page(page).words()
     assert "14 images sorted into 2 groups" in Page(page).words()
-    assert "All images by group: 0: 7, 1: 7." in Page(page).words()
+    assert "images.csv lists all. Images by group: 0: 7, 1: 7." in Page(page).words()
     assert cli("report", large).code == 0
     assert (large / "report.html").read_text("utf-8") == page
     names = [f"{kind}{number:02d}.png" for number, kind in enumerate(KINDS)]

@@ -252,10 +252,10 @@ class TestChecks:
         changes: dict[str, dict[str, Any]] = {
             "has 5 images, but scores has 6": {"table": table},
             "grid is 3 x 3, but scores have 20": {"manifest": {**run.manifest, "grid": [3, 3]}},
-            "lacks or garbles 'heat'": {"manifest": bare},
-            "lacks or garbles 'n_clusters'": {"manifest": {**run.manifest, "clusters": {}}},
+            "missing or invalid: 'heat'": {"manifest": bare},
+            "missing or invalid: 'n_clusters'": {"manifest": {**run.manifest, "clusters": {}}},
             "low must be finite": {"manifest": {**run.manifest, "heat": {"low": 2, "high": 1}}},
-            "has regions of images that it does not have": {
+            "has regions of unknown images": {
                 "regions": {**run.regions, "name": ["x"] * 4}
             },
             "region_embeddings has 3": {"region_embeddings": run.region_embeddings[:3]},
@@ -274,7 +274,7 @@ class TestChecks:
             },
             "column score of images.parquet has 2": {"table": {**run.table, "score": [1.0, 2.0]}},
             "column heat of regions.parquet has 1": {"regions": {**run.regions, "heat": [1.0]}},
-            "lacks or garbles": {"weights": None},
+            "missing or invalid: ": {"weights": None},
         }  # fmt: skip
         for said, change in changes.items():
             with pytest.raises(RunError, match=said):

@@ -128,8 +128,8 @@ def test_lots_are_taken_as_they_are(tmp_path: Path) -> None:
         ("", "Got no header"),
         ("a,lot\n", "Got a, lot"),
         ("name,date\na,17.05.2024\n", r"The column date of '.*t.csv' must have dates such as "
-         r"2024-05-17 .* Got '17.05.2024'. .* call the column lot"),
-        ("name,lot\nb,1\nc,2\n", "None of the 1 images has a period among the 2 of '.*t.csv'"),
+         r"2024-05-17 .* Got '17.05.2024'. .* rename the column to lot"),
+        ("name,lot\nb,1\nc,2\n", "None of the 1 images has a period in the 2 rows of '.*t.csv'"),
         ("name,lot\n" + "x" * 200_000 + ",1\n", r"are not a CSV file: field larger than .* UTF-8"),
     ],
 )  # fmt: skip

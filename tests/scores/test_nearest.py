@@ -348,7 +348,7 @@ def test_the_image_itself_is_left_out_of_the_references(own: list[int]) -> None:
         patches,
         references,
         recorder,
-        own=np.array(own),
+        self_rows=np.array(own),
         progress=lambda *call: calls.append(call),
     )
     assert set(recorder.added) == {(i, j) for i in range(3) for j in range(3) if j != own[i]}

@@ -289,7 +289,7 @@ def test_images_that_are_peers_themselves(share: float, count: int | None) -> No
     peers = made_bags(5, seed=1)
     bags = Bags(np.concatenate([made_bags(2, seed=2).patches, peers.patches[[3, 0]]]), (2, 3))
     own = np.array([-1, -1, 3, 0])
-    comparison = PeerReference(peers.patches, share).compare(bags, own=own)
+    comparison = PeerReference(peers.patches, share).compare(bags, self_rows=own)
     assert comparison.how == "compared with a sample of 5 of them (NumPy on the CPU, float32)"
     chosen = np.tile(np.arange(6), (4, 1))
     expected = comparison.expected(np.arange(4), chosen)
@@ -312,7 +312,7 @@ def test_peers_as_everybody_finds_them() -> None:
     order = np.random.default_rng(5).permutation(9)[:4]
     own = np.full(9, -1)
     own[order] = np.arange(4)
-    past = PeerReference(bags.patches[order], 0.7).compare(bags, own=own)
+    past = PeerReference(bags.patches[order], 0.7).compare(bags, self_rows=own)
     np.testing.assert_allclose(past.scores, everybody.scores, atol=1e-6)
     assert past.how == everybody.how
     chosen = np.tile(np.arange(6), (9, 1))
@@ -332,7 +332,7 @@ def test_residuals_come_from_the_first_of_many_peers(monkeypatch: pytest.MonkeyP
             assert own.tolist() == [-1, 1, -1]  # not one of those that are not among the few
             return super().expected_from_peers(patches, chosen, few, own)
 
-    comparison = PeerReference(peers.patches, 1.0, engine=Strict()).compare(bags, own=own)
+    comparison = PeerReference(peers.patches, 1.0, engine=Strict()).compare(bags, self_rows=own)
     expected = comparison.expected(np.arange(3), np.zeros((3, 1), int))
     for image, few in enumerate(([0, 1, 2], [0, 2], [0, 1, 2])):
         first = bags.patches[image][:1]
@@ -347,7 +347,7 @@ def test_residuals_come_from_the_first_of_many_peers(monkeypatch: pytest.MonkeyP
 def test_normals_do_not_ask_who_an_image_is() -> None:
     normals, bags = made_bags(3, seed=1), made_bags(2)
     reference = NormalReference.from_bags(normals, exact=True)
-    told = reference.compare(bags, own=np.array([-1, 0]))
+    told = reference.compare(bags, self_rows=np.array([-1, 0]))
     np.testing.assert_array_equal(told.scores, reference.compare(bags).scores)
 
 

@@ -1,7 +1,6 @@
 """Backbones: pixels to feature maps, behind one small protocol.
 
-`load_backbone(name)` takes the name of an embedded backbone or of a network that runs in torch, or
-the path of an ONNX file.
+`load_backbone(name)` loads an embedded backbone, a network that runs in torch, or an ONNX file.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ def load_backbone(
     weights: Path | None = None,
     device: str | None = None,
 ) -> Backbone:
-    """The embedded backbone or the network of that name, or the ONNX file at that path.
+    """Load an embedded backbone or a network by its name, or an ONNX file by its path.
 
-    name: behind a path, outputs of the file may be named: net.onnx#stride8,stride16.
-    image_size: side of the square input, for backbones that leave it open.
-    weights: a file with the weights of a network, which timm otherwise downloads.
+    name: a path may be followed by the outputs to use: net.onnx#stride8,stride16.
+    image_size: side of the square input, for backbones without a fixed one.
+    weights: a file with the weights of a network; None downloads them with timm.
     device: where a network runs, see flawsort.core.devices; None for a GPU if there is one. ONNX
-    files run on the CPU.
+        files run on the CPU.
     """
     from flawsort.backbones.onnx import OnnxBackbone, split_outputs
 

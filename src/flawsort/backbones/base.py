@@ -9,16 +9,16 @@ from flawsort.core.records import Floats
 
 # The paper's kernel (Section 4, "Implementation"): each patch also sees its eight neighbours.
 POOLING_KERNEL = 3
-# What a backbone would be given, where patches were given and there was none.
+# The input size that a run records when it starts from patches, without a backbone.
 INPUT_SIZE_OF_PATCHES = (256, 256)
 
 
 @dataclass(frozen=True)
 class BackboneInfo:
-    """What is recorded of a backbone in a run.
+    """What a run records about its backbone.
 
-    input_size: (height, width) of the images it is given. pooling_kernel: the side of the average
-    pooling over its maps, 1 for none.
+    input_size: (height, width) of its input. pooling_kernel: the side of the average pooling over
+    its feature maps, 1 for none.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Bags kept on disk, so that an interrupted or repeated run computes only what is missing.
+"""A cache of bags on disk, so that an interrupted or repeated run computes only what is missing.
 
-One file a bag, named by a key over the image's content, the backbone and the view: nothing in it
-can go stale. One that is damaged is dropped and computed again.
+Each bag has its own file. Its name is a key of the image's content, the backbone and the view, so
+it is never outdated. A damaged file is removed and its bag computed again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from flawsort.core.records import Bools
 from flawsort.core.storage import Piece
 from flawsort.core.store import Store, prune
 
-# A bag of the default backbone takes 0.34 MB: this keeps about 60,000 of them.
+# In bytes. A bag of the default backbone takes 0.34 MB, so this is enough for about 60,000 bags.
 DEFAULT_LIMIT = 20 * 2**30
-# Of an image, in pixels: the most that a file has room for.
+# In pixels: the largest size that the file format can record.
 ANY_SIZE = 2**64 - 1
 _SUFFIX = ".bag"
 _HEADER = struct.Struct("<4IQ")
@@ -32,7 +32,8 @@ _HEADER = struct.Struct("<4IQ")
 
 @dataclass(frozen=True)
 class Bag:
-    """One image's patches: (n_patches, dim) float16, their grid, and which are valid, or None."""
+    """The patches of one image: (n_patches, dim) float16, their grid, and (n_patches,) which are
+    valid; None for all."""
 
     patches: NDArray[np.float16]
     grid: tuple[int, int]
@@ -40,7 +41,7 @@ class Bag:
 
 
 def default_cache_folder() -> Path:
-    """The user's cache folder for flawsort, as the operating system has it."""
+    """$FLAWSORT_CACHE, or flawsort's folder in the operating system's cache folder of the user."""
     if chosen := os.environ.get("FLAWSORT_CACHE"):
         return Path(chosen)
     if sys.platform == "win32":
@@ -53,10 +54,10 @@ def default_cache_folder() -> Path:
 
 
 class BagCache:
-    """Bags in a folder, found by image content within one setting of backbone and view.
+    """Bags in a folder by image content, for one setting of backbone and view.
 
-    max_pixels: what an image may have. A bag that was made where larger ones were let in counts as
-    missing, since its image may be one of these. limit: bytes of all bags together.
+    max_pixels: the largest image that is accepted. A bag that was stored with a higher limit counts
+    as missing, because its image may be too large. limit: the size of all bags together, in bytes.
     """
 
     def __init__(
@@ -73,25 +74,25 @@ class BagCache:
         self._store = Store(folder, setting, suffix=_SUFFIX)
 
     def load(self, digest: str) -> Bag | None:
-        """The bag of the image with that content; None where there is none that can be trusted."""
+        """The bag of the image with that content; None if it is missing or damaged."""
         content = self._store.load(digest)
         if content is None:
             return None
-        bag, let_in = _unpack(content)
-        return bag if let_in <= self._max_pixels else None
+        bag, accepted_pixels = _unpack(content)
+        return bag if accepted_pixels <= self._max_pixels else None
 
     def store(self, digest: str, bag: Bag) -> None:
-        """Keep a bag. A full or read-only disk costs the next run time, and this one nothing."""
+        """Store a bag. Errors are ignored: on a full or read-only disk the next run is slower."""
         with contextlib.suppress(OSError):
             self._store.save(digest, _packed(bag, self._max_pixels))
 
     def prune(self) -> None:
-        """Remove the least recently used bags of any setting until the rest fits the limit."""
+        """Remove the least recently used bags of all settings until the rest fits the limit."""
         prune(self._folder, _SUFFIX, self._limit)
 
 
 def _packed(bag: Bag, max_pixels: int) -> list[Piece]:
-    """What a file holds, piece by piece: the patches are written from where they lie."""
+    """The content of a file in pieces, so that the patches are written without a copy."""
     return [
         _HEADER.pack(*bag.grid, bag.patches.shape[1], bag.valid is not None, max_pixels),
         np.ascontiguousarray(bag.patches, "<f2").data.cast("B"),
@@ -100,7 +101,7 @@ def _packed(bag: Bag, max_pixels: int) -> list[Piece]:
 
 
 def _unpack(content: memoryview) -> tuple[Bag, int]:
-    """The bag, and how many pixels images could have where it was made."""
+    """The bag, and the limit on pixels that it was stored with."""
     rows, cols, dim, masked, max_pixels = _HEADER.unpack_from(content)
     count = rows * cols
     stop = _HEADER.size + count * dim * 2

@@ -1,4 +1,4 @@
-"""The backbones that ship with flawsort, as data: catalogue.json says where each came from."""
+"""The embedded backbones. catalogue.json records the origin and licence of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
-# The best of those small enough to ship; docs/evidence/results.md has the measurements.
+# The best backbone small enough to ship; docs/evidence/results.md has the measurements.
 DEFAULT_BACKBONE = "efficientnet-lite2"
 
 _FOLDER = Path(__file__).parent
@@ -23,11 +23,11 @@ class Entry(TypedDict):
 
 @cache
 def catalogue() -> dict[str, Entry]:
-    """Name -> what is recorded of it."""
+    """The embedded backbones by name."""
     entries: dict[str, Entry] = json.loads((_FOLDER / "catalogue.json").read_text("utf-8"))
     return entries
 
 
 def entry_path(entry: Entry) -> Path:
-    """Where the file of an entry lies."""
+    """The path of an entry's file."""
     return _FOLDER / entry["file"]

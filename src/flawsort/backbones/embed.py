@@ -1,4 +1,4 @@
-"""An ImageSet through a backbone to Bags: in batches, in threads, resumable."""
+"""Embed an ImageSet with a backbone into Bags: in batches, in threads, resumable."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from flawsort.core.records import Bags, Bools, ImageSet, Progress, SetAside, Sou
 from flawsort.core.threads import in_threads, single_threaded_blas
 from flawsort.images.view import Pixels, UnreadableImage, View, decode
 
-# Frames in a batch, of which each thread works on one: larger ones leave the processor's cache.
+# Frames per batch. Each thread works on one batch; larger ones do not fit the processor's cache.
 BATCH_FRAMES = 2
-# Files that are read before there is a thread to decode them.
+# The number of files that are read before a thread is free to decode them.
 READ_AHEAD = 8
-# A patch counts when at least this share of it shows the product and not padding.
+# A patch is valid if at least this share of it lies inside the region of interest, not on padding.
 MIN_INSIDE = 0.5
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """The bags of the images that could be used, and those images, in the same order."""
+    """The bags of the usable images, and those images, in the same order."""
 
     bags: Bags
     images: ImageSet
@@ -38,7 +38,7 @@ class Embedded:
 
 @dataclass
 class _Collected:
-    """Bags as they arrive, in one array that is allocated when the first one shows its shape."""
+    """Bags as they arrive, in one array that is allocated with the shape of the first one."""
 
     n_images: int
     patches: NDArray[np.float16] | None = None
@@ -59,9 +59,9 @@ class _Collected:
 
 
 def cache_setting(backbone: Backbone, view: View) -> dict[str, object]:
-    """All that decides a bag besides the image's content."""
+    """Everything that determines a bag besides the image's content."""
     described = view.describe()
-    del described["max_pixels"]  # decides whether there is a bag, which is the cache's business
+    del described["max_pixels"]  # it does not change a bag; the cache checks it
     return {
         "backbone": backbone.info.sha256,
         "input_size": list(backbone.info.input_size),
@@ -79,11 +79,11 @@ def embed(
     kind: str = "image",
     progress: Progress | None = None,
 ) -> Embedded:
-    """Embed every image once, however often its content occurs; set bad files aside.
+    """Embed each distinct content once, and set unusable files aside.
 
-    Bags that the cache holds are not computed again, and each new one is kept as soon as it
-    exists, so that an interrupted run goes on where it stopped. kind: what the images are, for
-    messages and progress: "image" or "normal".
+    Bags in the cache are not computed again, and each new bag is stored at once, so an interrupted
+    run resumes where it stopped. kind: the name of the images in messages and progress, "image" or
+    "normal".
     """
     collected = _collect(images, backbone, view, cache, kind, progress)
     if cache:
@@ -96,7 +96,8 @@ def embed(
 def embed_batch(
     images: ImageSet, backbone: Backbone, view: View, cache: BagCache | None = None
 ) -> tuple[Bags | None, ImageSet]:
-    """As `embed` for a few of many images: the bags of the usable ones, None if there are none."""
+    """Like `embed`, for one batch of a large set. Returns None for the bags if no image is
+    usable."""
     collected = _collect(images, backbone, view, cache, "image", None)
     if collected.patches is None:
         bad = zip(images.names, images.digests, strict=True)
@@ -112,7 +113,7 @@ def _collect(
     kind: str,
     progress: Progress | None,
 ) -> _Collected:
-    """What could be embedded, from the cache or now."""
+    """The bags of all images, from the cache or newly computed, and the reasons for failures."""
     stage = "embedding" if kind == "image" else f"embedding {kind}s"
     rows_of: dict[str, list[int]] = {}
     for row, digest in enumerate(images.digests):
@@ -138,7 +139,7 @@ def _collect(
 def _take_cached(
     rows_of: dict[str, list[int]], cache: BagCache | None, collected: _Collected
 ) -> list[str]:
-    """Fill in what the cache holds; the digests that it does not hold."""
+    """Collect the bags that are in the cache. Returns the digests of the others."""
     if cache is None:
         return list(rows_of)
     missing = []
@@ -157,10 +158,10 @@ def _embed_missing(
     view: View,
     cache: BagCache | None,
 ) -> Iterator[tuple[list[str], list[Bag | str]]]:
-    """Batches of digests, each with its bag or the reason why there is none.
+    """Batches of digests, each digest with its bag or the reason why it has none.
 
-    One thread reads files ahead, so that no processor waits for the disk; from there on a batch
-    stays with one thread, which keeps it in that processor's cache.
+    One thread reads files ahead, so that no processor waits for the disk. Each batch is then
+    processed by one thread, which keeps it in that processor's cache.
     """
     per_batch = max(1, BATCH_FRAMES // (view.tiles[0] * view.tiles[1]))
 
@@ -185,7 +186,7 @@ def _embed_missing(
 
 
 def _content(entry: tuple[Source, str]) -> NDArray[Any] | bytes | str:
-    """An array as it is, or what a file holds, or the reason why it is of no use."""
+    """The array, or the content of the file, or the reason why it cannot be used."""
     source, digest = entry
     if isinstance(source, np.ndarray):
         return source
@@ -193,7 +194,7 @@ def _content(entry: tuple[Source, str]) -> NDArray[Any] | bytes | str:
         content = source.read_bytes()
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    # The cache goes by content, so what is decoded must be what was hashed.
+    # The cache is keyed by content, so the decoded bytes must be those that were hashed.
     if hashlib.sha256(content).hexdigest() != digest:
         return "it changed while it was being read"
     return content
@@ -258,7 +259,7 @@ def _share_inside(inside: Bools, grid: tuple[int, int]) -> NDArray[np.float64]:
 
 
 def _finish(collected: _Collected, images: ImageSet) -> tuple[Bags, ImageSet]:
-    """Close the gaps that bad files left, in place, since two copies may not fit in memory."""
+    """Remove the rows of unusable files, in place, because two copies may not fit in memory."""
     bad = [
         SetAside(name, collected.bad[digest])
         for name, digest in zip(images.names, images.digests, strict=True)
@@ -276,7 +277,7 @@ def _finish(collected: _Collected, images: ImageSet) -> tuple[Bags, ImageSet]:
 
 
 def nothing_usable(aside: Sequence[SetAside], kind: str = "image") -> InputError:
-    """Every image was set aside, these."""
+    """The error for a set without usable images. aside: the images that were set aside."""
     if len(aside) == 1:
         return InputError(f"No usable {kind}: '{aside[0].name}' was set aside: {aside[0].reason}.")
     first = f" The first, '{aside[0].name}': {aside[0].reason}." if aside else ""
@@ -284,6 +285,6 @@ def nothing_usable(aside: Sequence[SetAside], kind: str = "image") -> InputError
 
 
 def _reasons(collected: _Collected, images: ImageSet) -> list[SetAside]:
-    """Of all images, where none could be embedded: these first, then those set aside before."""
+    """All images that were set aside when none could be embedded: now, and then before."""
     now = zip(images.names, images.digests, strict=True)
     return [SetAside(name, collected.bad[digest]) for name, digest in now] + list(images.set_aside)

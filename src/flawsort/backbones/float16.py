@@ -1,7 +1,7 @@
-"""float32 to float16 by onnxruntime, which uses the processor's instruction for it.
+"""Convert float32 to float16 with onnxruntime, which uses the processor's instruction for it.
 
-NumPy casts number by number: of an image's patches that took as long as pooling them. The graph,
-a single Cast, is made by tools/export_arithmetic.py.
+NumPy converts one number at a time, which took as long for the patches of an image as pooling them.
+The graph is a single Cast; tools/export_arithmetic.py writes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def to_half(values: NDArray[np.float32]) -> NDArray[np.float16]:
-    """The nearest float16 to each number, ties to even: what `astype` gives."""
+    """The nearest float16 to each number, ties to even, exactly as `astype` gives it."""
     halves: NDArray[np.float16] = _session().run(None, {"single": values})[0]
     return halves
 

@@ -1,29 +1,29 @@
-"""The named networks that run in torch, as data: which weights, which layers, which pooling.
+"""The named networks that run in torch: their weights, layers and pooling.
 
-The paper's rows are its table of layers and kernels (Appendix, "Feature Extractor"). It counts
-"ResBlock 2", "Reduction 3" and "Block 7" from one: 7 of 12 and 13 of 24 are then alike, the first
-block of the second half. It names no input size but 256 pixels ("Patch vs Holistic"); the
-transformers are given the 224 they were trained at.
+The paper's networks follow its table of layers and kernels (Appendix, "Feature Extractor"). Its
+"ResBlock 2", "Reduction 3" and "Block 7" are counted from one: then 7 of 12 and 13 of 24 are both
+the first block of the second half. The only input size it names is 256 pixels ("Patch vs
+Holistic"); the transformers get 224, the size they were trained at.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# What a name ends in that asks for the last hidden layer, before any pooling.
+# The suffix of a name that selects the last hidden layer, before any pooling.
 LAST = ":last"
 
 
 @dataclass(frozen=True)
 class Network:
-    """One network and where its patches are taken.
+    """A network, and the layers that its patches come from.
 
-    model: the name in timm, with the tag of the weights. licence: that of the weights.
-    input_size: side of the square image. step: what the side must be a multiple of, which is also
-    the stride of the last hidden layer. last: the channels of that layer.
-    taps: stages or blocks, as `forward_intermediates` of timm counts them, from 0; none for the
-    last hidden layer. strides, channels: of the map at each tap. kernel: side of the average
-    pooling over patches.
+    model: the name in timm, with the tag of the weights. licence: of the weights.
+    input_size: side of the square image. step: the side must be a multiple of it; it is also the
+    stride of the last hidden layer. last: the number of channels of that layer.
+    taps: stages or blocks, numbered from 0 as in timm's `forward_intermediates`; empty for the last
+    hidden layer. strides, channels: of the map at each tap. kernel: side of the average pooling
+    over patches.
     """
 
     model: str
@@ -40,7 +40,7 @@ class Network:
 def find_network(name: str) -> Network | None:
     """The network of that name, or None.
 
-    NAME:last is its last hidden layer, for comparing patches with one holistic vector. The paper
+    NAME:last selects its last hidden layer, to compare patches with one holistic vector. The paper
     takes that layer "without average pooling", so the kernel is 1.
     """
     network = NETWORKS.get(name.removesuffix(LAST))
@@ -50,13 +50,13 @@ def find_network(name: str) -> Network | None:
 
 
 def _convolutional(model: str, channels: int, last: int) -> Network:
-    """Tap 2 has stride 8 in both families of the paper: timm counts a ResNet's stem as 0, and an
-    EfficientNet's reductions from 0."""
+    """A network of the paper's two convolutional families. Tap 2 has stride 8 in both: timm numbers
+    a ResNet's stem 0, and an EfficientNet's reductions from 0."""
     return Network(model, "Apache-2.0", 256, 32, last, (2,), (8,), (channels,), 3)
 
 
 def _transformer(model: str, block: int, width: int) -> Network:
-    """block: counted from one, as in the paper."""
+    """A transformer of the paper. block: counted from one, as in the paper."""
     return Network(model, "Apache-2.0", 224, 16, width, (block - 1,), (16,), (width,), 1)
 
 
@@ -77,9 +77,9 @@ def _convnext(model: str, width: int) -> Network:
     return Network(model, "Apache-2.0", 256, 32, 4 * width, (1, 2), (8, 16), channels, 3)
 
 
-# Name -> network. Weights are pinned by timm's tag, since what timm loads for a bare name changes.
-# Of the paper's we know no more than that they were trained on ImageNet. timm has none of its own
-# for EfficientNet-B7: these are Google's, by the recipe (RandAugment) of the other two.
+# The networks by name. timm's tags pin the weights, because the default of a bare name changes.
+# The paper only says that its weights were trained on ImageNet. timm has not trained
+# EfficientNet-B7; its weights are Google's, with the recipe (RandAugment) of the other two.
 NETWORKS = {
     "resnet18": _convolutional("resnet18.a1_in1k", 128, 512),
     "resnet50": _convolutional("resnet50.a1_in1k", 512, 2048),

@@ -1,4 +1,4 @@
-"""Backbones that are ONNX files, run by onnxruntime on the CPU. Calls may overlap in threads."""
+"""Backbones from ONNX files, run by onnxruntime on the CPU. Several threads may call them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from flawsort.core.records import Floats
 if TYPE_CHECKING:
     import onnxruntime
 
-# For files that leave their input size open; the size at which the default was measured.
+# For files without a fixed input size; the size at which the default backbone was measured.
 OPEN_INPUT_SIZE = 256
-# Between the path of a file and the outputs to use: net.onnx#stride8,stride16.
+# Separates the path of a file from the outputs to use: net.onnx#stride8,stride16.
 OUTPUTS_MARK = "#"
 
 
 def split_outputs(name: str) -> tuple[Path, tuple[str, ...] | None]:
-    """The path of an ONNX file, and the outputs that are named behind it, if any."""
+    """The path of an ONNX file, and the outputs that are named after it, if any."""
     path, mark, outputs = name.rpartition(OUTPUTS_MARK)
     if not mark or not path.lower().endswith(".onnx"):
         return Path(name), None
@@ -32,7 +32,8 @@ def split_outputs(name: str) -> tuple[Path, tuple[str, ...] | None]:
 
 
 class OnnxBackbone:
-    """One ONNX file: a float input (n, 3, height, width), RGB in 0..1, and feature maps out."""
+    """An ONNX file with a float input (n, 3, height, width), RGB in 0..1, and feature maps as
+    outputs."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class OnnxBackbone:
         image_size: int | None,
         outputs: tuple[str, ...] | None = None,
     ) -> None:
-        """outputs: the names of those to use; None for all that are feature maps."""
+        """outputs: the names of the outputs to use; None for all that are feature maps."""
         self._session = _open_session(content, info.name)
         self._outputs = None if outputs is None else list(outputs)
         _check_outputs(outputs, [output.name for output in self._session.get_outputs()], info.name)
@@ -59,12 +60,12 @@ class OnnxBackbone:
 
     @classmethod
     def from_catalogue(cls, name: str, entry: Entry, image_size: int | None) -> OnnxBackbone:
-        """An embedded backbone; its bytes must have the recorded SHA-256."""
+        """Load an embedded backbone, and check its SHA-256."""
         content = _read(entry_path(entry))
         digest = hashlib.sha256(content).hexdigest()
         if digest != entry["sha256"]:
             raise BackboneError(
-                f"The embedded backbone '{name}' is damaged: its SHA-256 is {digest}, recorded is "
+                f"The embedded backbone '{name}' is damaged: its SHA-256 is {digest} instead of "
                 f"{entry['sha256']}. Install flawsort again."
             )
         height, width = entry["input_size"]
@@ -75,10 +76,10 @@ class OnnxBackbone:
     def from_file(
         cls, path: Path, image_size: int | None, outputs: tuple[str, ...] | None = None
     ) -> OnnxBackbone:
-        """Any ONNX file with one image input and one or more feature-map outputs."""
+        """Load any ONNX file with one image input and at least one feature-map output."""
         content = _read(path)
         digest, name = hashlib.sha256(content).hexdigest(), path.name
-        if outputs is not None:  # another backbone from the same file
+        if outputs is not None:  # other outputs make another backbone of the same file
             chosen = ",".join(outputs)
             digest = hashlib.sha256(f"{digest}{OUTPUTS_MARK}{chosen}".encode()).hexdigest()
             name += f"{OUTPUTS_MARK}{chosen}"
@@ -97,7 +98,7 @@ class OnnxBackbone:
 
     def _run(self, pixels: Floats) -> list[Floats]:
         missing = (self._fixed_batch or len(pixels)) - len(pixels)
-        if missing:  # a graph with a fixed batch size gets its last batch filled up
+        if missing:  # fill up the last batch of a graph with a fixed batch size
             pixels = np.concatenate([pixels, np.repeat(pixels[-1:], missing, axis=0)])
         try:
             outputs = self._session.run(self._outputs, {self._input: pixels})
@@ -120,8 +121,8 @@ def _open_session(content: bytes, name: str) -> onnxruntime.InferenceSession:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    # One thread a call: `embed` makes calls from several threads at once, which wait for nobody,
-    # where threads inside one call wait for each other after every layer.
+    # One thread per call: `embed` calls from several threads, which never wait for each other.
+    # Threads inside one call would wait for each other after every layer.
     options.intra_op_num_threads = 1
     try:
         return onnxruntime.InferenceSession(
@@ -137,7 +138,7 @@ def _check_outputs(wanted: tuple[str, ...] | None, there: list[str], name: str) 
     missing = [output for output in wanted or () if output not in there]
     if missing:
         raise BackboneError(
-            f"Backbone '{name}' has the outputs {', '.join(there)}. "
+            f"The outputs of backbone '{name}' must be among {', '.join(there)}. "
             f"Got {', '.join(repr(output) for output in missing)}."
         )
 

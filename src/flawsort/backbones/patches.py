@@ -1,4 +1,4 @@
-"""Feature maps to patch embeddings: pool, bring to one grid, unit length, side by side."""
+"""Feature maps to patch embeddings: pool, resize to one grid, normalise, concatenate."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ def patch_embeddings(
 ) -> tuple[NDArray[np.float32], tuple[int, int]]:
     """Patches (n, rows * cols, dim) of unit length, and their grid (rows, cols).
 
-    maps: (n, channels, rows, cols) each, of one or several strides. Every map is average pooled
-    over kernel x kernel, an odd number (1: not at all), brought to the finest grid and made unit
-    length along its channels; the maps then stand side by side, each with the same say, and the
-    whole is made unit length.
+    maps: (n, channels, rows, cols) each, of one or more strides. kernel: odd, 1 for no pooling.
+    Every map is average pooled over kernel x kernel patches, resized to the finest grid, and
+    normalised to unit length along its channels. The maps are then concatenated with equal weight,
+    and the result is normalised to unit length.
     """
     if kernel < 1 or kernel % 2 == 0:
         raise OptionError(f"kernel must be an odd number, 1 or more. Got {kernel}.")
-    rows = max(one.shape[2] for one in maps)
-    cols = max(one.shape[3] for one in maps)
-    n, dim = len(maps[0]), sum(one.shape[1] for one in maps)
+    rows = max(features.shape[2] for features in maps)
+    cols = max(features.shape[3] for features in maps)
+    n, dim = len(maps[0]), sum(features.shape[1] for features in maps)
     patches = np.empty((n, rows, cols, dim), np.float32)
     start = 0
-    for one in maps:
-        part = _pooled(np.asarray(one, np.float32), rows, cols, kernel)
+    for features in maps:
+        part = _pooled(np.asarray(features, np.float32), rows, cols, kernel)
         stop = start + part.shape[3]
-        # Parts of unit length side by side have the length sqrt(number of parts).
+        # The concatenation of unit vectors has the length sqrt(number of parts).
         scale = _scale_to(1 / np.sqrt(len(maps)), part)
         np.multiply(part, scale[..., np.newaxis], out=patches[..., start:stop])
         start = stop
@@ -41,13 +41,12 @@ def patch_embeddings(
 
 
 def _pooled(maps: NDArray[np.float32], rows: int, cols: int, kernel: int) -> NDArray[np.float32]:
-    """(n, rows, cols, channels): pooled and on the grid, by one matrix for each axis.
+    """(n, rows, cols, channels): pooled and resized to the grid, by one matrix for each axis.
 
-    The first product reads the channels where they lie and leaves them last, so that nothing is
-    transposed on its own.
+    The first product moves the channels to the last axis, which saves a separate transposition.
     """
     n, channels, height, width = maps.shape
-    with np.errstate(invalid="ignore"):  # what is not finite is refused with its own message
+    with np.errstate(invalid="ignore"):  # `_scale_to` reports values that are not finite
         across = np.matmul(_pool_and_resize(width, cols, kernel), maps.transpose(0, 2, 3, 1))
         across = across.reshape(n, height, cols * channels)
         down = np.matmul(_pool_and_resize(height, rows, kernel), across)
@@ -57,11 +56,10 @@ def _pooled(maps: NDArray[np.float32], rows: int, cols: int, kernel: int) -> NDA
 
 @cache
 def _pool_and_resize(old: int, new: int, kernel: int) -> NDArray[np.float32]:
-    """(new, old): sums over `kernel` neighbours, of which there are fewer at the border, then
-    linear interpolation between the centres of cells, held at the borders.
+    """(new, old): a matrix that sums over `kernel` neighbours, fewer at the border, and then
+    interpolates linearly between the centres of cells, with constant values beyond the border.
 
-    Only directions count in the end, so that a sum is as good as a mean with zeros beyond the
-    border.
+    A sum does as well as a mean with zero padding, because only directions matter in the end.
     """
     reach = kernel // 2
     neighbours = np.abs(np.subtract.outer(np.arange(old), np.arange(old))) <= reach
@@ -74,11 +72,11 @@ def _pool_and_resize(old: int, new: int, kernel: int) -> NDArray[np.float32]:
 
 
 def _scale_to(length: float, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What vectors along the last axis must be multiplied by. One of zeros, which has no direction,
-    is set to all ones, so that two such patches are alike and not far apart."""
+    """The factors that scale vectors along the last axis to a length. A zero vector has no
+    direction and is replaced by ones, so that two such patches are equal."""
     found: NDArray[np.float32] = np.sqrt(np.einsum("nrsc,nrsc->nrs", vectors, vectors))
     if not np.isfinite(found).all():
-        raise BackboneError("The backbone gave values that are not finite for this image.")
+        raise BackboneError("The backbone returned values that are not finite for this image.")
     empty = found < 1e-12
     if empty.any():
         vectors[empty] = 1

@@ -1,4 +1,4 @@
-"""Backbones that timm builds and torch runs, on the CPU or a GPU: flawsort[torch]."""
+"""Backbones that timm builds and torch runs, on the CPU or a GPU. They need flawsort[torch]."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flawsort.core.records import Floats
 if TYPE_CHECKING:
     import torch
 
-# A network as timm builds it: a torch module with timm's own methods.
+# A network built by timm: a torch module with timm's methods.
 Model = Any
 
 LARGEST_INPUT = 2048
@@ -38,14 +38,14 @@ class TimmBackbone:
         self.info = info
         self._network = network
         self._device = device
-        if hasattr(model, "set_input_size"):  # transformers: their positions are interpolated
+        if hasattr(model, "set_input_size"):  # transformers interpolate their position embeddings
             model.set_input_size(info.input_size)
         self._model = model.eval().to(device)
         mean, std = _mean_and_std(model)
         self._mean = torch.tensor(mean, device=device).reshape(3, 1, 1)
         self._std = torch.tensor(std, device=device).reshape(3, 1, 1)
-        # One call at a time: torch spreads each over all processors by itself, and calls from as
-        # many threads as there are processors would fight for them.
+        # One call at a time: torch uses all processors for each call, so calls from several threads
+        # would compete for them.
         self._turn = Lock()
 
     @classmethod
@@ -58,10 +58,10 @@ class TimmBackbone:
         device: str | None = None,
         _random_seed: int | None = None,
     ) -> TimmBackbone:
-        """The network of that name.
+        """Load a network by its name.
 
-        weights: a file with its weights, where None has timm download them.
-        image_size: side of the square input, a multiple of 32 or of a transformer's patches.
+        weights: a file with its weights; None downloads them with timm.
+        image_size: side of the square input, a multiple of 32 or of a transformer's patch size.
         device: see flawsort.core.devices; None for a GPU if there is one.
         """
         network = find_network(name)
@@ -77,7 +77,7 @@ class TimmBackbone:
             licence, source = "none", "random weights"
         elif weights is not None:
             model = _from_file(name, network, weights)
-            licence += " (of the published weights)"  # the file may hold others
+            licence += " (of the published weights)"  # the file may contain others
             source = f"weights from the file '{weights.name}'"
         else:
             model = _from_the_hub(name, network)
@@ -92,13 +92,14 @@ class TimmBackbone:
         import torch
 
         values = torch.tensor(np.asarray(pixels, np.float32))
-        # Single precision on a GPU too, where convolutions are cut to 10 bits otherwise: the cache
-        # does not ask which device a bag was made on.
+        # Single precision on a GPU too, where convolutions otherwise use 10-bit mantissas: cached
+        # bags must not depend on the device.
         exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
         try:
             with self._turn, exact, torch.inference_mode():
                 scaled = (values.to(self._device) - self._mean) / self._std
-                maps = [one.cpu().numpy() for one in tap(self._model, self._network, scaled)]
+                found = tap(self._model, self._network, scaled)
+                maps = [features.cpu().numpy() for features in found]
         except Exception as error:
             raise BackboneError(
                 f"Backbone '{self.info.name}' failed on a batch of shape {np.shape(pixels)}: "
@@ -108,7 +109,7 @@ class TimmBackbone:
 
 
 def tap(model: Model, network: Network, pixels: torch.Tensor) -> list[torch.Tensor]:
-    """The maps (n, channels, rows, cols) of a network; pixels are normalised for it."""
+    """The feature maps (n, channels, rows, cols) of a network. pixels: normalised for it."""
     if network.taps:
         maps: list[torch.Tensor] = model.forward_intermediates(
             pixels, list(network.taps), stop_early=True, intermediates_only=True
@@ -170,8 +171,8 @@ def _from_the_hub(name: str, network: Network) -> Model:
         return _build(network, pretrained=True)
     except Exception as error:
         raise BackboneError(
-            f"The weights of '{name}' could not be downloaded ({first_line(error)}); load it once "
-            f"where there is a network, or fetch the weights from {_hub_page(network)} and pass "
+            f"The weights of '{name}' could not be downloaded ({first_line(error)}). Load it once "
+            f"with an internet connection, or fetch the weights from {_hub_page(network)} and pass "
             f"the file (--backbone-weights FILE, or --weights FILE of flawsort paper)."
         ) from error
 
@@ -186,10 +187,10 @@ def _hub_page(network: Network) -> str:
 def _from_file(name: str, network: Network, path: Path) -> Model:
     state = read_weights(path)
     model = _build(network, pretrained=False)
-    # timm keeps a filter beside each network that others trained, which renames their keys.
+    # For networks trained elsewhere, timm has a filter that renames the keys of their weights.
     rename = getattr(importlib.import_module(type(model).__module__), "checkpoint_filter_fn", None)
     if rename:
-        # It trips over the weights of other networks, whose keys are then named as they are.
+        # It fails on the weights of other networks; `fit_weights` then reports their keys.
         with suppress(Exception):
             state = rename(state, model)
     fit_weights(model, state, path, f"'{name}' ({network.model})")
@@ -197,8 +198,8 @@ def _from_file(name: str, network: Network, path: Path) -> Model:
 
 
 def _digest(name: str, network: Network, model: Model) -> str:
-    """Over all that decides the patches of an image besides its size: the network's name, where
-    it is tapped, how that is pooled, and every weight, in the order of their names."""
+    """A hash of everything that determines an image's patches besides its size: the network's name,
+    its taps, the pooling, and every weight, sorted by name."""
     described = (name, network.model, network.taps, network.kernel, *_mean_and_std(model))
     digest = hashlib.sha256(repr(described).encode())
     for key, value in sorted(model.state_dict().items()):

@@ -1,4 +1,4 @@
-"""Files of weights for networks in torch: read without running anything of them, and fitted."""
+"""Read weight files for torch networks without executing any code in them, and load the weights."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 SAFETENSORS = ".safetensors"
 WEIGHTS_SUFFIXES = (SAFETENSORS, ".pth", ".pt", ".bin")
-# Where checkpoints of training keep the network's own state.
+# The keys under which training checkpoints hold the state of the network.
 WRAPPERS = ("state_dict", "model")
-# What no feature map needs, by the start or the end of its name: the classifier on top, and how
-# many batches a norm saw in training.
+# Weights that feature maps do not need, by the start or end of their names: the classifier, and the
+# number of batches that a norm layer saw in training.
 HEADS = ("head.", "head_dist.", "fc.", "classifier.", "pre_logits.")
 COUNTS = "num_batches_tracked"
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
-    """Name -> tensor, out of a file of which nothing is run."""
+    """The tensors of a file by name. No code in the file is executed."""
     import torch
     from safetensors.torch import load_file
     from timm.models import clean_state_dict
@@ -33,7 +33,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
             f"must be a file that ends in {accepted}. Got '{path}'.", parameter="backbone_weights"
         )
     try:
-        with path.open("rb"):  # what is wrong with the path itself, in the system's words
+        with path.open("rb"):  # report a bad path with the system's own message
             pass
         found: Any = (
             load_file(path)
@@ -44,7 +44,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
         raise BackboneError(
             f"Cannot read the weights file '{path}': {error.strerror or error}."
         ) from error
-    except Exception as error:  # their words are about code that could be run
+    except Exception as error:  # torch's message only warns about unsafe loading
         raise BackboneError(_no_weights(path)) from error
     for wrapper in WRAPPERS:
         if isinstance(found, dict) and isinstance(found.get(wrapper), dict):
@@ -64,9 +64,9 @@ def _no_weights(path: Path) -> str:
 
 
 def fit_weights(model: Any, state: dict[str, torch.Tensor], path: Path, what: str) -> None:
-    """Put the weights of a file into a network, which they must fit but for its classifier.
+    """Load the weights of a file into a network. They must fit it, except for its classifier.
 
-    what: the network, for the message where they do not.
+    what: the name of the network, for the error message.
     """
     wanted = {key: value for key, value in model.state_dict().items() if counts(key)}
     given = {key: value for key, value in state.items() if counts(key)}
@@ -77,13 +77,13 @@ def fit_weights(model: Any, state: dict[str, torch.Tensor], path: Path, what: st
         "of another shape": reshaped,
     }
     if any(differences.values()):
-        told = "; ".join(f"{way}: {_first_three(k)}" for way, k in differences.items() if k)
-        raise BackboneError(f"The weights in '{path}' do not fit {what}. Keys {told}.")
+        details = "; ".join(f"{way}: {_first_three(k)}" for way, k in differences.items() if k)
+        raise BackboneError(f"The weights in '{path}' do not fit {what}. Keys {details}.")
     model.load_state_dict(given, strict=False)
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The words that a .safetensors file carries beside its tensors; none for other files."""
+    """The metadata of a .safetensors file; empty for other files."""
     if path.suffix.lower() != SAFETENSORS:
         return {}
     from safetensors import safe_open
@@ -93,7 +93,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def counts(key: str) -> bool:
-    """Whether a feature map depends on it."""
+    """Whether feature maps depend on the weights with this key."""
     return not key.startswith(HEADS) and not key.endswith(COUNTS)
 
 

@@ -1,4 +1,7 @@
-"""The command line: arguments to calls, errors to exit codes. Heavy imports happen in commands."""
+"""The command line: turns arguments into calls and errors into exit codes.
+
+Each command imports heavy modules when it runs, so that `--help` stays fast.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +48,10 @@ for command in (
 ):
     app.command(cls=PlainCommand)(command)
 
-# The exit code that shells expect of a command that Ctrl-C ended.
+# The exit code that shells expect after Ctrl-C.
 INTERRUPTED = 130
 KEPT = " Finished images are in the cache; run the same command again to continue."
-# What an interrupted command leaves behind; the others leave nothing.
+# What an interrupted command leaves behind. Commands that are not listed leave nothing.
 LEFT = {
     "cluster": KEPT,
     "assign": KEPT,
@@ -59,13 +62,13 @@ LEFT = {
 
 
 def main() -> None:
-    """Run the command line. Errors of ours print one line and exit 2."""
+    """Run the command line. A FlawsortError prints one line and exits with code 2."""
     console.never_fail_on_odd_characters()
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
     try:
         code = app(args=arguments, prog_name="flawsort", standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):  # older parsers turn the one into the other
+    except (KeyboardInterrupt, typer.Abort):  # older versions of the parser convert the first
         code = INTERRUPTED
     except Exception as error:
         if debug:
@@ -84,19 +87,19 @@ def _what_stays(arguments: list[str]) -> str:
 def _report_error(error: Exception, debug: bool) -> int:
     if isinstance(error, FlawsortError):
         console.fail(str(error))
-    elif hasattr(error, "format_message"):  # the parser's own errors, whichever it stands on
+    elif hasattr(error, "format_message"):  # an error of the parser, typer's or click's
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "flawsort"
         message = error.format_message()
         stop = "" if message.endswith((".", "?")) else "."
         console.fail(f"{message}{stop} Try '{command} --help'.")
     elif isinstance(error, BrokenPipeError):
-        return 0  # the reader of a pipe has seen enough
-    elif isinstance(error, OSError) and error.strerror:  # a full disk, say
+        return 0  # the reader closed the pipe, as `head` does
+    elif isinstance(error, OSError) and error.strerror:  # such as a full disk
         where = f"'{error.filename}': " if error.filename else ""
         console.fail(f"{where}{error.strerror}.")
     else:
-        where = "it happened as shown above" if debug else "run again with --debug to see where"
+        where = "see the traceback above" if debug else "run again with --debug for a traceback"
         console.fail(
             f"unexpected {type(error).__name__}: {error}. This is a bug in flawsort; {where}."
         )
@@ -118,7 +121,7 @@ def _common(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show a traceback with an error; may stand anywhere.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; for any command.")
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:

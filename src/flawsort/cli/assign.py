@@ -1,4 +1,4 @@
-"""The command `flawsort assign`: new images into the groups of a run. Heavy imports inside."""
+"""The command `flawsort assign`: sorts new images into the groups of a run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def assign(
     sources: Sources,
     run: Annotated[
         Path,
-        typer.Option("--run", "-r", metavar="RUN", help="The run whose groups to sort into."),
+        typer.Option("--run", "-r", metavar="RUN", help="The run with the groups to sort into."),
     ],
     output: Annotated[
         Path | None,
@@ -52,7 +52,7 @@ def assign(
     ] = None,
     keep: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Keep the images in the run, to review them as NAME."),
+        typer.Option(metavar="NAME", help="Keep the images in the run as NAME, for the review."),
     ] = None,
     by: Annotated[
         str,
@@ -72,7 +72,8 @@ def assign(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Sort new images into the groups of a run; -1 is a kind not seen before."""
+    """Sort new images into the groups of a run. Group -1 is for kinds that the run does not
+    have."""
     check_table_path(output)
     with console.showing_progress(quiet) as progress:
         result = assign_images(
@@ -111,11 +112,11 @@ def assign_images(
     cache: str | Path | None,
     progress: Progress | None,
 ) -> dict[str, Any]:
-    """New images into the groups of a run, as a JSON-able summary.
+    """Sort new images into the groups of a run. Returns a summary for JSON.
 
-    output: a table to write. keep_as: the name under which the run keeps them, for the review.
-    by: what they are counted by: day, week, month, folder, or a CSV file. where: the parameters of
-    AnomalyClusterer.load that say which machines do the work.
+    output: the table to write. keep_as: the name under which the run keeps the images, for the
+    review. by: count images by "day", "week", "month" or "folder", or by a CSV file. where: the
+    parameters of AnomalyClusterer.load that choose device and runner.
     """
     import numpy as np
 
@@ -134,14 +135,14 @@ def assign_images(
     from flawsort.runs.folder import open_run
     from flawsort.runs.trends import SPANS, periods
 
-    # A bad run or device is refused before many files are read.
+    # Refuse a bad run or device before reading many files.
     run = open_run(folder)
     model = AnomalyClusterer.from_run(run, **where)
     if keep_as is not None:
         check_name(folder, keep_as)
     span = by if by in SPANS else Path(by)
     images = find_images(sources, glob=glob)
-    periods(images.names, images.sources, span)  # and so is a bad table of lots
+    periods(images.names, images.sources, span)  # refuses a bad table of lots early, too
     model.cache, model.progress = cache, progress
     usable, found, scores = model.assign(images, keep_parts=True)
     when = periods(usable.names, usable.sources, span)
@@ -175,7 +176,7 @@ def assign_images(
 
 
 def _titles(run: Run, folder: Path, labels: list[int]) -> list[str]:
-    """What the group of each image is called in the review; "New kind" for -1."""
+    """The title that each image's group has in the review; "New kind" for -1."""
     from flawsort.labels.groups import current_groups
     from flawsort.labels.store import read_labelling
 
@@ -185,7 +186,7 @@ def _titles(run: Run, folder: Path, labels: list[int]) -> list[str]:
 
 
 def _counts(labels: Ints, when: list[str]) -> dict[str, Any]:
-    """Images of each group, in all and by period, and the groups that have become more frequent."""
+    """The number of images per group, in total and by period, and the groups that rise."""
     from collections import Counter
     from dataclasses import asdict
 
@@ -222,7 +223,7 @@ def _keep(
 
 
 def show_assignment(result: dict[str, Any], output: Path | None) -> None:
-    """Counts by group, then the images if they are few, then what was set aside."""
+    """Print the counts by group, the images if they are few, and the images set aside."""
     titles = result["titles"]
     rows = [[label, titles[label], count] for label, count in result["counts"].items()]
     images = pluralise(result["n_images"], "image")
@@ -235,8 +236,10 @@ def show_assignment(result: dict[str, Any], output: Path | None) -> None:
         _show_table(heads, [[row[name] for name in columns] for row in shown])
         more = result["n_images"] - len(shown)
         if more:
-            console.say(f"{more:,} more: write them all with -o FILE.csv.")
-        console.say("A novelty above 1 means a new kind. A confidence near 0 means a close call.")
+            console.say(f"{more:,} more: -o FILE.csv writes all of them.")
+        console.say(
+            "A novelty above 1 means a new kind. A confidence near 0 means an uncertain group."
+        )
     _show_periods(result)
     notes = [*_trend_notes(result), *_further_notes(result, output)]
     if notes:
@@ -246,13 +249,13 @@ def show_assignment(result: dict[str, Any], output: Path | None) -> None:
 
 
 def _show_table(columns: list[str], rows: list[list[Any]]) -> None:
-    """Set off from whatever is above it."""
+    """Print a table after an empty line."""
     console.say()
     console.print_table("", columns, rows)
 
 
 def _show_periods(result: dict[str, Any]) -> None:
-    """Images of each group by period where there are several."""
+    """Print the number of images per group and period, if there are several periods."""
     by_period = result["periods"]
     if len(by_period) > 1:
         columns = [label for label in result["counts"]]
@@ -263,13 +266,13 @@ def _show_periods(result: dict[str, Any]) -> None:
 
 
 def _trend_notes(result: dict[str, Any]) -> list[str]:
-    """Groups that have become more frequent, and images that fit none."""
+    """Notes on groups that have become more frequent, and on images that fit no group."""
     notes = []
     for rise in result["rises"]:
         what = result["titles"][str(rise["group"])]
         notes.append(
             f"More frequent: {what} in {rise['period']}: {pluralise(rise['count'], 'image')}, "
-            f"where {rise['expected']:.1f} would be usual."
+            f"{rise['expected']:.1f} expected."
         )
     sizes = result["new_kinds"]
     if sizes:
@@ -279,7 +282,7 @@ def _trend_notes(result: dict[str, Any]) -> list[str]:
 
 
 def _alike(sizes: list[int]) -> str:
-    """What the images of new kinds look like among each other."""
+    """How many new kinds the images that fit no group look like."""
     if len(sizes) == 1:
         return "; they look like one new kind" if sizes[0] > 1 else ""
     *others, last = map(str, sizes)
@@ -287,7 +290,7 @@ def _alike(sizes: list[int]) -> str:
 
 
 def _further_notes(result: dict[str, Any], output: Path | None) -> list[str]:
-    """What was set aside, where the rest is, and what to do next."""
+    """Notes on images set aside, on files written, and on the next step."""
     notes = [f"Set aside: {entry['name']}: {entry['reason']}" for entry in result["set_aside"]]
     if output is not None:
         notes.append(f"Table: {output}")
@@ -297,7 +300,7 @@ def _further_notes(result: dict[str, Any], output: Path | None) -> list[str]:
 
 
 def check_table_path(path: Path | None) -> None:
-    """Refuse a table that could not be written, before anything is computed."""
+    """Refuse a table that cannot be written, before anything is computed."""
     from flawsort.core.storage import try_writing
 
     if path is None:
@@ -317,7 +320,7 @@ def check_table_path(path: Path | None) -> None:
 
 
 def write_table(table: Table, path: Path) -> None:
-    """A table as CSV or parquet, by the file's suffix."""
+    """Write a table as CSV or parquet, by the file's suffix."""
     from flawsort.core.storage import write_whole
     from flawsort.runs.assigned import NEW_IMAGES
 

@@ -1,4 +1,4 @@
-"""The command `flawsort backbones`: what can embed images here. Heavy imports happen inside."""
+"""The command `flawsort backbones`: lists the backbones that can embed images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def backbones(as_json: Json = False) -> None:
-    """List the embedded backbones, verified, and the networks that flawsort[torch] adds."""
+    """List the backbones that can embed images. The embedded ones are verified; the networks need
+    flawsort[torch]."""
     entries = list_backbones()
     if as_json:
         console.print_json(entries)
@@ -21,12 +22,12 @@ def backbones(as_json: Json = False) -> None:
 
 
 def list_backbones() -> list[dict[str, Any]]:
-    """The embedded backbones, each run once to verify it, and the networks of torch."""
+    """The embedded backbones, each run once to verify it, and the networks of flawsort[torch]."""
     import importlib.util
 
     from flawsort.backbones import NETWORKS, catalogue
 
-    there = all(importlib.util.find_spec(name) is not None for name in ("torch", "timm"))
+    installed = all(importlib.util.find_spec(name) is not None for name in ("torch", "timm"))
     networks = [
         {
             "name": name,
@@ -35,7 +36,7 @@ def list_backbones() -> list[dict[str, Any]]:
             "input_size": [network.input_size, network.input_size],
             "dim": sum(network.channels),
             "grid": [network.input_size // min(network.strides)] * 2,
-            "state": "weights by timm, or from a file" if there else "needs flawsort[torch]",
+            "state": "weights by timm, or from a file" if installed else "needs flawsort[torch]",
         }
         for name, network in NETWORKS.items()
     ]
@@ -43,7 +44,7 @@ def list_backbones() -> list[dict[str, Any]]:
 
 
 def _verified(name: str, entry: Entry) -> dict[str, Any]:
-    """An embedded backbone with the shape of its patches, or what is wrong with it."""
+    """An embedded backbone with the shape of its patches, or with its error as `state`."""
     import numpy as np
 
     from flawsort.backbones import entry_path, load_backbone
@@ -64,7 +65,7 @@ def _verified(name: str, entry: Entry) -> dict[str, Any]:
 
 
 def show_backbones(entries: list[dict[str, Any]]) -> None:
-    """One block an embedded backbone, one row a network."""
+    """Print a block for each embedded backbone and a row for each network."""
     for entry in entries:
         if "sha256" not in entry:
             continue
@@ -75,7 +76,7 @@ def show_backbones(entries: list[dict[str, Any]]) -> None:
             if key != "name":
                 console.say(f"  {key.replace('_', ' '):<11} {_sides(value)}")
     networks = [entry for entry in entries if "model" in entry]
-    # The last columns are left out first where a terminal is narrow.
+    # A narrow terminal leaves out the last columns first.
     columns = ("name", "input_size", "dim", "grid", "licence", "model")
     rows = [
         [value if isinstance(value := entry[column], int) else _sides(value) for column in columns]
@@ -89,8 +90,8 @@ def show_backbones(entries: list[dict[str, Any]]) -> None:
     console.print_table("", [column.replace("_", " ") for column in columns], rows)
     console.say()
     console.say("Any ONNX file with an image input (n, 3, height, width), RGB in 0..1, and")
-    console.say("feature-map outputs works too: --backbone PATH.onnx, or PATH.onnx#OUTPUT for")
-    console.say("some of them.")
+    console.say("feature-map outputs works too: --backbone PATH.onnx, or PATH.onnx#OUTPUT to use")
+    console.say("only some outputs.")
 
 
 def _sides(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The command `flawsort cluster`: images to a run with its report. Heavy imports happen inside."""
+"""The command `flawsort cluster`: groups images, and saves a run with its report."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 def cluster(
     sources: Sources,
-    # The ten options that people need come first; the others follow under headings of their own.
+    # The ten options that most people need come first; the others follow under headings.
     normal: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,23 +59,22 @@ def cluster(
     clusters: Annotated[
         str,
         typer.Option(
-            "--clusters", "-k", metavar="N", help="Number of groups; auto lets the images decide."
+            "--clusters", "-k", metavar="N", help="Number of groups; auto uses the advised number."
         ),
     ] = "auto",
     preset: Annotated[
-        str, typer.Option(metavar="NAME", help="default, or paper for the method of the paper.")
+        str, typer.Option(metavar="NAME", help="default, or paper for the paper's method.")
     ] = "default",
     labels_from: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="A reviewed run, whose group names and corrections are kept."
+            metavar="RUN", help="Keep the group names and corrections of this reviewed run."
         ),
     ] = None,
     truth: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH",
-            help="True labels to compare the groups with: a labelled folder or a CSV.",
+            metavar="PATH", help="Compare the groups with true labels: a labelled folder or a CSV."
         ),
     ] = None,
     roi: Annotated[
@@ -115,7 +114,7 @@ def cluster(
         typer.Option(
             parser=whole_number("--max-pixels"),
             metavar="N",
-            help="Set larger images aside, to protect against decompression bombs.",
+            help="Set aside images with more pixels, such as decompression bombs.",
             rich_help_panel=IMAGES,
         ),
     ] = 200_000_000,
@@ -131,7 +130,7 @@ def cluster(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Weights of a named network, .safetensors or .pth.",
+            help="File with the weights of a named network, .safetensors or .pth.",
             rich_help_panel=IMAGES,
         ),
     ] = None,
@@ -156,7 +155,7 @@ def cluster(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Memory to stay within, like 4GB; works in batches if necessary.",
+            help="Memory limit, like 4GB; larger sets are processed in batches.",
             rich_help_panel=MACHINES,
         ),
     ] = None,
@@ -170,7 +169,7 @@ def cluster(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="auto, or uniform so that every patch counts the same.",
+            help="Weights of the patches: auto, or uniform for equal weights.",
             rich_help_panel=PAPER,
         ),
     ] = None,
@@ -183,7 +182,7 @@ def cluster(
         typer.Option(
             parser=any_number("--temperature"),
             metavar="NUMBER",
-            help="How far weights spread, in standard deviations of the scores.",
+            help="Spread of the weights, in standard deviations of the scores.",
             rich_help_panel=PAPER,
         ),
     ] = None,
@@ -192,7 +191,7 @@ def cluster(
         typer.Option(
             parser=any_number("--absolute-temperature"),
             metavar="NUMBER",
-            help="The same in units of the scores: the paper's tau.",
+            help="Spread of the weights, in units of the scores: the paper's tau.",
             rich_help_panel=PAPER,
         ),
     ] = None,
@@ -201,7 +200,7 @@ def cluster(
         typer.Option(
             parser=any_number("--nearest-share"),
             metavar="SHARE",
-            help="Without normals: share of the nearest images that a score averages over.",
+            help="Without normals: share of the other images, the nearest ones, in a score.",
             rich_help_panel=PAPER,
         ),
     ] = None,
@@ -218,7 +217,7 @@ def cluster(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Group images by the kind of flaw they show, and save a run with its report."""
+    """Group images by the kind of flaw they show. Saves a run with its report."""
     choices: dict[str, Any] = {
         "weights": weights,
         "pooling": pooling,
@@ -273,8 +272,8 @@ def run_cluster(
     as_json: bool,
     parameters: dict[str, Any],
 ) -> None:
-    """What `flawsort cluster` does, and `flawsort demo` after it. parameters: those of
-    AnomalyClusterer."""
+    """Group images, save the run and print a summary, for `flawsort cluster` and `flawsort demo`.
+    parameters: those of AnomalyClusterer."""
     with console.showing_progress(quiet) as progress:
         run, evaluation = cluster_images(
             sources,
@@ -309,8 +308,8 @@ def cluster_images(
     overwrite: bool,
     parameters: dict[str, Any],
 ) -> tuple[Run, dict[str, Any] | None]:
-    """The main job: find, embed, score, group, save with a report. labels_from: a run whose edits
-    are kept to, and carried over."""
+    """Find, embed, score and group images, and save a run with a report. labels_from: a run whose
+    edits the new groups respect and take over."""
     from flawsort.estimator import AnomalyClusterer
     from flawsort.images.find import find_images
     from flawsort.labels.carry_over import Earlier
@@ -329,7 +328,9 @@ def cluster_images(
     normals = find_images(normal, glob=glob) if normal else None
     labels = None if truth is None else read_truth(truth, images)
     found = time.perf_counter()
-    model.fit(images, normal=normals, known_groups=None if earlier is None else earlier.said)
+    model.fit(
+        images, normal=normals, known_groups=None if earlier is None else earlier.confirmed_groups
+    )
     fitted = time.perf_counter()
     run = make_run(model.fitted_)
     if earlier is not None:
@@ -340,8 +341,10 @@ def cluster_images(
     extra = {REPORT: render_report(run, evaluation)}
     timings = run.manifest["timings"]
     timings["find"] = round(timings["find"] + found - start, 3)
-    timings["report"] = round(time.perf_counter() - fitted, 3)  # with map and thumbnails
-    timings["total"] = round(time.perf_counter() - start, 3)  # all but writing to disk
+    timings["report"] = round(
+        time.perf_counter() - fitted, 3
+    )  # includes the map and the thumbnails
+    timings["total"] = round(time.perf_counter() - start, 3)  # everything except writing to disk
     if evaluation is not None:
         extra[EVALUATION] = json.dumps(evaluation, indent=2) + "\n"
     furnish = None if earlier is None else partial(earlier.write, run)
@@ -351,18 +354,18 @@ def cluster_images(
 
 
 def _evaluation(run: Run, truth: dict[str, str | None]) -> dict[str, Any] | None:
-    """A run against the true label of each image by its name; a note if there is none to use."""
+    """Compare a run with true labels, by image name. Adds a note to the run if none can be used."""
     from flawsort.research.evaluate import evaluate
 
     try:
         return evaluate(run, [truth[name] for name in run.names])
-    except InputError as error:  # the groups are there: a truth for none of them loses nothing
+    except InputError as error:  # the run is still useful without an evaluation
         run.manifest["warnings"].append(f"Not evaluated: {error}")
         return None
 
 
 def _method(preset: str, choices: dict[str, Any]) -> Method:
-    """A preset with the choices of the command line in place of its own."""
+    """A preset, with the choices that the command line gives."""
     from flawsort.embeddings.method import PRESETS, poolings_of_any_weights
 
     if preset not in PRESETS:
@@ -391,5 +394,5 @@ def _view(fit: str, roi: str | None, tile: str, max_pixels: int) -> View:
         tiles=parse_tiles(tile),
         max_pixels=max_pixels,
     )
-    view.describe()  # reads the mask, so that a bad one is refused before anything is computed
+    view.describe()  # reads the mask, to refuse a bad one before anything is computed
     return view

@@ -1,4 +1,4 @@
-"""What `flawsort cluster` prints at the end: the groups, what to know about them, what is next."""
+"""The summary that `flawsort cluster` prints: the groups, notes about them, and the next step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN_ASIDE = 8
 
 
 def summary(run: Run, output: Path, evaluation: dict[str, Any] | None) -> dict[str, Any]:
-    """A run as JSON-able values, for scripts."""
+    """A run as values for JSON."""
     kept = ("mode", "n_images", "n_normals", "clusters", "warnings", "set_aside", "timings")
     figures = None
     if evaluation is not None:
@@ -53,7 +53,7 @@ def groups(run: Run) -> list[dict[str, Any]]:
 
 
 def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> None:
-    """The groups, what to know about them, where everything is and what to do next."""
+    """Print the groups, notes about them, the path of the report, and the next step."""
     manifest = run.manifest
     found = pluralise(manifest["n_images"], "image")
     if manifest["n_normals"]:
@@ -91,12 +91,12 @@ def _show_groups(run: Run) -> None:
             row.insert(3, "looks normal" if one["looks_normal"] else "")
     console.say()
     console.print_table("", columns, rows)
-    console.say("A higher score is more unusual. Scores of different runs do not compare.")
+    console.say("A higher score is more unusual. Scores of different runs cannot be compared.")
     console.say()
 
 
 def _show_number(clusters: dict[str, Any]) -> None:
-    """How many groups there are, and how many the images suggest."""
+    """Print the number of groups, and the advised number."""
     advice = clusters["advice"]
     suggested = str(advice["k"])
     if advice["low"] < advice["high"]:

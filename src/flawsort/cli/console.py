@@ -1,4 +1,4 @@
-"""What the terminal shows: progress, tables, and one line for an error."""
+"""Output to the terminal: progress, tables, and errors in one line."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # only for the types: NumPy comes with it, and takes a tenth of a second
+if TYPE_CHECKING:  # types only: this would import NumPy, which takes 0.1 s
     from rich.console import Console, RenderableType
 
     from flawsort.core.records import Progress
 
-# Without a terminal, a line of progress every so many seconds.
+# Seconds between two lines of progress, without a terminal.
 PLAIN_INTERVAL = 5.0
-# Between the columns of a table.
+# Spaces between the columns of a table.
 GAP = 2
-# Sentences are folded into a column as narrow as this, rather than left out.
+# A column of sentences is wrapped to this width before it is left out.
 NARROWEST_TEXT = 16
-# File names may hold line breaks and escape codes, which must not reach a terminal.
+# File names may contain line breaks and escape codes, which must not reach a terminal.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 
 
 def print_json(content: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def stdout() -> Console:
-    """Standard output; as wide as needed when it is not a terminal, so that no cell is cut."""
+    """Standard output. Wide where it is not a terminal, so that no cell is cut."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table with numbers to the right and texts to the left.
+    """Print a table. Numbers are aligned to the right, texts to the left.
 
-    Numbers, short texts and single words, which may be names to type, are not broken over lines.
-    On a terminal too narrow for that the last columns are left out, and a line says so.
+    Numbers, short texts and single words are never broken over lines, since people may copy them.
+    A terminal that is too narrow leaves out the last columns, and a line below names them.
     """
     from rich.table import Table
     from rich.text import Text
@@ -65,22 +65,22 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         output.width = max(output.width, sum(widths) + GAP * (shown - 1))
     output.print(table)
     if shown < len(heads):
-        say(f"(no room here for {', '.join(heads[shown:])}; --json has all)")
+        say(f"(terminal too narrow for {', '.join(heads[shown:])}; --json has all columns)")
 
 
 def say(text: str = "") -> None:
-    """A line on standard output."""
+    """Print a line on standard output."""
     sys.stdout.write(text.translate(_CONTROLS) + "\n")
 
 
 def fail(message: str) -> None:
-    """One line on standard error."""
+    """Print an error in one line on standard error."""
     line = " ".join(message.split()).translate(_CONTROLS)
     sys.stderr.write(f"flawsort: {line}\n")
 
 
 def never_fail_on_odd_characters() -> None:
-    """What the streams' encoding cannot write is escaped: names may hold any character."""
+    """Escape characters that the encoding of a stream cannot write: names may contain any."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -94,7 +94,7 @@ def _cell(value: object) -> str:
 def _widths(
     columns: Sequence[str], cells: list[list[str]], numbers: list[bool], room: int | None
 ) -> list[int]:
-    """The widths of as many columns as there is room for; None where there is no end to it."""
+    """The widths of as many columns as fit. room: in characters, None for no limit."""
     from rich.cells import cell_len
 
     least, most = [], []
@@ -104,7 +104,7 @@ def _widths(
         sentences = place > 0 and any(" " in text for text in texts)
         if sentences:
             narrow = min(whole, NARROWEST_TEXT)
-        if room is not None and not numbers[place]:  # a long path leaves something for the others
+        if room is not None and not numbers[place]:  # a long path must leave room for the others
             narrow = min(narrow, room // 2)
         least.append(max([narrow, 1, *map(cell_len, name.split())]))
         most.append(max(whole, cell_len(name), 1))
@@ -117,7 +117,7 @@ def _widths(
 
 
 def _filled(least: list[int], most: list[int], room: int) -> list[int]:
-    """Widths between the least and the most that fill the room; the narrowest grow first."""
+    """Widths between `least` and `most` that fill the room; the narrowest column grows first."""
     widths = list(least)
     for _ in range(room - sum(widths)):
         growing = [place for place, width in enumerate(widths) if width < most[place]]
@@ -129,9 +129,10 @@ def _filled(least: list[int], most: list[int], room: int) -> list[int]:
 
 @contextmanager
 def showing_progress(quiet: bool) -> Iterator[Progress | None]:
-    """A progress callback: a live bar on a terminal, plain lines elsewhere, none if quiet.
+    """A progress callback: a live bar on a terminal, plain lines elsewhere, None if quiet.
 
-    Brackets at the end of a stage's name say where it is; another place is no other stage.
+    A stage's name may end with a place in brackets: "table main (bottle)" and "table main (cable)"
+    are the same stage.
     """
     if quiet:
         yield None
@@ -143,7 +144,7 @@ def showing_progress(quiet: bool) -> Iterator[Progress | None]:
 
 
 class _PlainLines:
-    """Progress as lines, for logs: when a stage begins, ends, and every few seconds between."""
+    """Progress as lines, for logs: when a stage begins and ends, and every few seconds between."""
 
     def __init__(self) -> None:
         self._stage = ""
@@ -182,7 +183,7 @@ def _live_bars() -> Iterator[Progress]:
     place = ""
 
     class BarsAndPlace(Bars):
-        # On a line of its own: beside the bars it would leave no room for the numbers.
+        # On a separate line: beside the bars it would leave no room for the numbers.
         def get_renderables(self) -> Iterator[RenderableType]:
             yield from super().get_renderables()
             if place:
@@ -201,10 +202,10 @@ def _live_bars() -> Iterator[Progress]:
     def show(stage: str, done: int, total: int) -> None:
         nonlocal place
         name, where = _name_and_place(stage)
-        if where:  # a stage without one is inside of the one that said where it is
+        if where:  # a stage without a place is nested in one that has a place
             place = where if done < total else ""
         if name not in tasks:
-            # What is there from the start came from the cache and says nothing of the pace.
+            # Items that are done at the start came from the cache and do not count for the rate.
             tasks[name] = bars.add_task(name, total=total, completed=done, rate="")
             return
         task = bars.tasks[bars.task_ids.index(tasks[name])]
@@ -217,7 +218,7 @@ def _live_bars() -> Iterator[Progress]:
 
 
 def _name_and_place(stage: str) -> tuple[str, str]:
-    """ "table main (bottle, wa)" is "table main" at "bottle, wa"."""
+    """Split "table main (bottle, wa)" into "table main" and "bottle, wa"."""
     name, _, place = stage.partition(" (")
     return name, place.removesuffix(")").translate(_CONTROLS)
 

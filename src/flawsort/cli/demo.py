@@ -1,4 +1,4 @@
-"""The command `flawsort demo`: sample images with planted flaws, sorted. Heavy imports inside."""
+"""The command `flawsort demo`: makes sample images with planted flaws, and groups them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def demo(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make sample images with planted flaws, group them, and write the report."""
+    """Make sample images with planted flaws, and group them. Saves a run with its report."""
     from flawsort.cli.sample_images import check_demo_folder, make_demo_images
 
     check_demo_folder(output)

@@ -1,4 +1,4 @@
-"""The command `flawsort evaluate`: a run against true labels. Heavy imports happen inside."""
+"""The command `flawsort evaluate`: compares a run with true labels."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def evaluate(
     truth: Annotated[
         Path,
         typer.Option(
-            metavar="PATH", help="True labels: a folder with one subfolder a label, or a CSV."
+            metavar="PATH", help="True labels: a folder with one subfolder per label, or a CSV."
         ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Compare a run's groups with true labels, and add the result to its report."""
+    """Compare the groups of a run with true labels. The result is added to its report."""
     from flawsort.research.evaluate import evaluate_run
 
     result = evaluate_run(run, truth)
@@ -33,7 +33,8 @@ def evaluate(
 
 
 def show_evaluation(result: dict[str, Any]) -> None:
-    """Figures at the run's number of groups and at the true one, and the confusion matrix."""
+    """Print the metrics for the run's number of groups and for the true number, and the confusion
+    matrix."""
     figures = ("nmi", "ari", "f1", "f1_micro", "purity")
     oracle = result["at_true_k"]
     console.print_table(
@@ -71,7 +72,7 @@ def _show_reviewed(reviewed: dict[str, Any]) -> None:
     tree = reviewed["labels_of_the_tree"]
     as_pure = ""
     if tree:
-        as_pure = f" Without a review, {pluralise(tree, 'group')} would be as pure."
+        as_pure = f" Without a review, the same purity needs {pluralise(tree, 'group')}."
     console.say(
         f"As reviewed: purity {reviewed['purity']:.3f}, NMI {reviewed['nmi']:.3f}, after "
         f"{pluralise(reviewed['labels_spent'], 'label')} given by people.{as_pure} "

@@ -1,4 +1,4 @@
-"""The command `flawsort export`: the groups of a run for other tools. Heavy imports inside."""
+"""The command `flawsort export`: writes the groups of a run for other tools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def export(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", metavar="PATH", help="The folder to write; for a book, the file."
+            "--output", "-o", metavar="PATH", help="The folder to write, or the file for a book."
         ),
     ],
     link: Annotated[
@@ -41,7 +41,8 @@ def export(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write the groups of a run, with people's names and corrections, for other tools."""
+    """Write the groups of a run for other tools. Includes the names and corrections that people
+    gave."""
     result = export_folder(run, format, output, link, overwrite)
     if as_json:
         console.print_json(result)
@@ -49,11 +50,11 @@ def export(
         show_export(result)
 
 
-# A line each, and no name broken in two: people copy them from here.
+# One line per format, and no name broken in two, since people copy the names.
 export.__doc__ = "\n".join(
     [
         f"{export.__doc__}\n\n\b\nFormats:",
-        *(f"  {one.name:15}{one.words}" for one in FORMATS.values()),
+        *(f"  {entry.name:15}{entry.words}" for entry in FORMATS.values()),
     ]
 )
 
@@ -61,7 +62,7 @@ export.__doc__ = "\n".join(
 def export_folder(
     folder: Path, format: str, output: Path, link: str, overwrite: bool
 ) -> dict[str, Any]:
-    """Write an export, with the edits of the run; what was written as a JSON-able summary."""
+    """Write an export of a run with its edits. Returns a summary for JSON."""
     from flawsort.labels.store import read_labelling
     from flawsort.outputs.exports import write_export
     from flawsort.runs.folder import open_run
@@ -82,7 +83,7 @@ def export_folder(
 
 
 def show_export(result: dict[str, Any]) -> None:
-    """What was written and where, then what had to be left out."""
+    """Print what was written and where, and the images that were left out."""
     images = pluralise(result["n_images"], "image")
     groups = pluralise(result["n_groups"], "group")
     console.say(

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and the plain help that shows them."""
+"""Arguments and options that several commands share, and the plain-text help."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from flawsort.core.text import either
 
 _T = TypeVar("_T")
 
-# Headings of the help: first the options that people need, then the others, in the order in which
-# a command declares them.
+# Headings of the help. The options that most people need come first, then the others in the order
+# in which a command declares them.
 FIRST = "Options"
 FEW_OPTIONS = 8
 IMAGES = "Looking at images"
@@ -26,7 +26,7 @@ MACHINES = "Memory and clusters of machines"
 PAPER = "The paper's choices"
 SCRIPTS = "Output and scripts"
 
-# Parameters of the library whose option has another name.
+# Parameters of the library whose option has a different name.
 _NAMES = {
     "n_clusters": "clusters",
     "n_peers": "peers",
@@ -43,13 +43,13 @@ Sources = Annotated[
     ),
 ]
 RunFolder = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The folder given to -o of flawsort cluster.")
+    Path, typer.Argument(metavar="RUN", help="A run: the output folder of flawsort cluster.")
 ]
 Glob = Annotated[
     str | None,
     typer.Option(
         metavar="PATTERN",
-        help="Take only files with matching names from folders, such as '*.png'.",
+        help="In folders, use only files with matching names, such as '*.png'.",
         rich_help_panel=IMAGES,
     ),
 ]
@@ -57,7 +57,7 @@ Device = Annotated[
     str | None,
     typer.Option(
         metavar="DEVICE",
-        help=f"Computing device: {ACCEPTED}; a GPU is used by default if there is one.",
+        help=f"Device to compute on: {ACCEPTED}; by default a GPU if there is one.",
     ),
 ]
 Arithmetic = Annotated[
@@ -81,7 +81,7 @@ Address = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Address of the Ray cluster; one is started on this machine if omitted.",
+        help="Address of a running Ray cluster; if omitted, one is started on this machine.",
         rich_help_panel=MACHINES,
     ),
 ]
@@ -89,7 +89,7 @@ Parts = Annotated[
     str | None,
     typer.Option(
         metavar="FOLDER",
-        help="Folder or URL for finished batches, which every worker can write to.",
+        help="Folder or URL for finished batches; every worker must be able to write there.",
         rich_help_panel=MACHINES,
     ),
 ]
@@ -97,7 +97,7 @@ Cache = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Folder for embedded images; the user's cache folder if omitted.",
+        help="Folder to keep embedded images in; the user's cache folder if omitted.",
         rich_help_panel=MACHINES,
     ),
 ]
@@ -122,10 +122,10 @@ Json = Annotated[
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help is plain text under headings, and whose errors name its options."""
+    """A command with plain-text help under headings. Its errors name its options."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an error about a parameter is told about the option that sets it."""
+        """Run the command. An error about a parameter names the option that sets it."""
         try:
             return super().invoke(ctx)
         except FlawsortError as error:
@@ -134,40 +134,40 @@ class PlainCommand(TyperCommand):
             raise
 
     def _option(self, parameter: str) -> str:
-        """The option that sets a parameter of the library; the parameter where there is none."""
+        """The option that sets a parameter of the library, or the parameter if there is none."""
         wanted = _NAMES.get(parameter, parameter)
-        for one in self.params:
-            if one.name == wanted and one.param_type_name == "option":
-                return str(max(one.opts, key=len))
+        for option in self.params:
+            if option.name == wanted and option.param_type_name == "option":
+                return str(max(option.opts, key=len))
         return parameter
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """`IMAGES...`, where newer parsers say `{IMAGES...}...`."""
+        """Writes `IMAGES...`, where newer versions of the parser write `{IMAGES...}...`."""
         once = r"\.{3}([]}])\.{3}$"
         pieces = super().collect_usage_pieces(ctx)
         return [re.sub(once, r"...\1", piece).strip("{}") for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, the options that people need first, then the others under their headings,
-        with names from registries filled in."""
+        """Write the arguments, the options that most people need, and the others under headings.
+        Fills in names from registries."""
         arguments: list[tuple[str, str]] = []
         options: dict[str, list[tuple[str, str]]] = {FIRST: []}
         of_help: list[tuple[str, str]] = []
-        for one in self.get_params(ctx):
-            record = one.get_help_record(ctx)
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
             if record is None:
                 continue
-            if one.param_type_name == "argument":
-                # Newer parsers say `IMAGES... <list[str]>` of an argument.
+            if parameter.param_type_name == "argument":
+                # Newer versions of the parser write `IMAGES... <list[str]>` for an argument.
                 arguments.append((record[0].partition(" <")[0], record[1]))
-            elif one.name == "help":
+            elif parameter.name == "help":
                 of_help.append(record)
             else:
-                heading = getattr(one, "rich_help_panel", None) or FIRST
+                heading = getattr(parameter, "rich_help_panel", None) or FIRST
                 options.setdefault(heading, []).append(record)
         few = sum(map(len, options.values())) <= FEW_OPTIONS
         for heading in [name for name in options if name != FIRST]:
-            if few or len(options[heading]) == 1:  # needs no heading of its own
+            if few or len(options[heading]) == 1:  # needs no separate heading
                 options[FIRST] += options.pop(heading)
         options[list(options)[-1]] += of_help
         for heading, records in {"Arguments": arguments, **options}.items():
@@ -177,23 +177,23 @@ class PlainCommand(TyperCommand):
 
 
 def _filled(text: str) -> str:
-    """Help with the names of a registry. It is loaded only for the help that shows it, since
-    that takes longer than all else of `--help`."""
+    """Fill the names of a registry into a help text. The registry is loaded only if the text needs
+    it, since that takes longer than the rest of `--help`."""
     if "{poolings}" in text:
         from flawsort.embeddings.pooling import POOLINGS
 
-        listed = either(f"{name} ({one.summary})" for name, one in POOLINGS.items())
+        listed = either(f"{name} ({pooling.summary})" for name, pooling in POOLINGS.items())
         return text.replace("{poolings}", listed)
     return text
 
 
 def whole_number(option: str) -> Callable[[str], int]:
-    """The parser of an option that is a whole number."""
+    """A parser for an option that takes a whole number."""
     return _parser(option, int, "a whole number")
 
 
 def any_number(option: str) -> Callable[[str], float]:
-    """The parser of an option that is a number."""
+    """A parser for an option that takes a number."""
     return _parser(option, float, "a number")
 
 
@@ -202,7 +202,7 @@ def _parser(option: str, convert: Callable[[str], _T], kind: str) -> Callable[[s
         try:
             return convert(text)
         except ValueError:
-            # No OptionError: that is a ValueError, for which typer has a sentence of its own.
+            # Not OptionError: it is a ValueError, which typer reports with its own sentence.
             raise FlawsortError(f"{option} must be {kind}. Got '{text}'.") from None
 
     return parse
@@ -213,7 +213,7 @@ Workers = Annotated[
     typer.Option(
         parser=whole_number("--workers"),
         metavar="N",
-        help="Number of workers of the Ray cluster; as many as fit if omitted.",
+        help="Number of Ray workers; as many as fit if omitted.",
         rich_help_panel=MACHINES,
     ),
 ]
@@ -222,14 +222,12 @@ Workers = Annotated[
 def cache_folder(cache: Path | None, no_cache: bool) -> Path | str | None:
     """The cache that --cache and --no-cache choose: a folder, "auto", or None for no cache."""
     if cache is not None and no_cache:
-        raise OptionError(
-            f"contradicts --no-cache: leave one out. Got '{cache}'.", parameter="cache"
-        )
+        raise OptionError(f"cannot be combined with --no-cache. Got '{cache}'.", parameter="cache")
     return None if no_cache else (cache or "auto")
 
 
 def number_or(text: str, word: str, parameter: str) -> Any:
-    """A whole number, or the one word that is accepted in its place."""
+    """A whole number, or the word that is accepted instead."""
     if text == word:
         return word
     try:

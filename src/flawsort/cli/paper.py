@@ -1,4 +1,4 @@
-"""The command `flawsort paper`: arguments to calls. Heavy imports happen inside."""
+"""The command `flawsort paper`: repeats the experiments of the paper."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def paper(
         typer.Option(
             "--data",
             metavar="FOLDER",
-            help="A folder of MVTec AD or of magnetic tiles; may be repeated.",
+            help="Folder of MVTec AD or of the magnetic tiles; may be repeated.",
         ),
     ] = None,
     table: Annotated[
@@ -40,7 +40,7 @@ def paper(
         ),
     ] = None,
     show_list: Annotated[
-        bool, typer.Option("--list", help="List the tables and figures, and what they need.")
+        bool, typer.Option("--list", help="List the tables and figures with their requirements.")
     ] = False,
     only: Annotated[
         list[str] | None,
@@ -58,7 +58,7 @@ def paper(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A network or ONNX file, wide_resnet50 if omitted; may be repeated.",
+            help="Network or ONNX file; wide_resnet50 if omitted; may be repeated.",
             rich_help_panel=NETWORK,
         ),
     ] = None,
@@ -67,7 +67,7 @@ def paper(
         typer.Option(
             "--weights",
             metavar="FILE",
-            help="The network's weights, .safetensors or .pth.",
+            help="File with the network's weights, .safetensors or .pth.",
             rich_help_panel=NETWORK,
         ),
     ] = None,
@@ -92,7 +92,7 @@ def paper(
         str | None,
         typer.Option(
             metavar="DEVICE",
-            help="Where a network runs: cpu or cuda; a GPU by default if there is one.",
+            help="Device to compute on: cpu or cuda; by default a GPU if there is one.",
             rich_help_panel=NETWORK,
         ),
     ] = None,
@@ -100,8 +100,8 @@ def paper(
         str | None,
         typer.Option(
             metavar="NUMBER",
-            help="In standard deviations of the scores, 0.3 if omitted; best tries several and "
-            "takes the best by the true labels.",
+            help="Spread of the weights, in standard deviations of the scores; 0.3 if omitted. "
+            "best tries several and keeps the one that fits the true labels best.",
             rich_help_panel=METHOD,
         ),
     ] = None,
@@ -110,7 +110,7 @@ def paper(
         typer.Option(
             parser=any_number("--tau"),
             metavar="NUMBER",
-            help="The paper's absolute tau instead of a temperature.",
+            help="Spread of the weights, in units of the scores: the paper's tau.",
             rich_help_panel=METHOD,
         ),
     ] = None,
@@ -119,7 +119,7 @@ def paper(
         typer.Option(
             parser=whole_number("--seeds"),
             metavar="N",
-            help="Number of random subsets, in tables that have them.",
+            help="Number of random subsets, for tables that use subsets.",
             rich_help_panel=METHOD,
         ),
     ] = 100,
@@ -136,7 +136,7 @@ def paper(
         typer.Option(
             parser=whole_number("--split-seed"),
             metavar="N",
-            help="Seed that draws the normals of the tiles where no list names them.",
+            help="Seed to draw the normals of the magnetic tiles, if no list names them.",
             rich_help_panel=METHOD,
         ),
     ] = 0,
@@ -144,7 +144,7 @@ def paper(
         bool | None,
         typer.Option(
             "--deep/--no-deep",
-            help="Also train deep clustering; by default only where there is a GPU.",
+            help="Also train deep clustering; by default only if there is a GPU.",
             rich_help_panel=DEEP,
         ),
     ] = None,
@@ -152,7 +152,7 @@ def paper(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="ImageNet weights of ResNet-50 to begin with; downloaded if omitted.",
+            help="ImageNet weights of ResNet-50 to start from; downloaded if omitted.",
             rich_help_panel=DEEP,
         ),
     ] = None,
@@ -161,7 +161,7 @@ def paper(
         typer.Option(
             parser=whole_number("--deep-seeds"),
             metavar="N",
-            help="How often each network is trained.",
+            help="Number of times to train each network.",
             rich_help_panel=DEEP,
         ),
     ] = 3,
@@ -170,14 +170,15 @@ def paper(
         typer.Option(
             parser=whole_number("--deep-epochs"),
             metavar="N",
-            help="Epochs of each training; each network's own number if omitted.",
+            help="Number of epochs; the default of each network if omitted.",
             rich_help_panel=DEEP,
         ),
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run the experiments of the paper and print its tables beside its own numbers."""
+    """Repeat the experiments of the paper and print its tables. The paper's own numbers stand
+    beside them."""
     from flawsort.images.view import View
     from flawsort.research.paper.run import DEFAULT_NETWORK, Setting, listing, run_paper
 

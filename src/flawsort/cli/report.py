@@ -1,4 +1,4 @@
-"""The command `flawsort report`: a run's page again, and its heat maps. Heavy imports inside."""
+"""The command `flawsort report`: writes the report of a run again, and its heat maps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def report(
     run: RunFolder,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the page to this file instead."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the report to this file instead."
+        ),
     ] = None,
     heatmaps: Annotated[
         Path | None,
@@ -33,7 +35,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run's report again, from the run alone."""
+    """Write the report of a run again. Needs only the run."""
     written = render_again(run, output, heatmaps)
     if as_json:
         console.print_json(written)
@@ -43,7 +45,7 @@ def report(
 
 
 def render_again(folder: Path, output: Path | None, heatmaps: Path | None) -> dict[str, str]:
-    """Render a run's report from the run alone; what was written, and where."""
+    """Render the report of a run from the run alone. Returns the path of everything written."""
     import json
 
     from flawsort.core.storage import write_whole
@@ -71,7 +73,7 @@ def render_again(folder: Path, output: Path | None, heatmaps: Path | None) -> di
 
 
 def _write_heatmaps(run: Run, output: Path) -> None:
-    """One PNG an image, named after it."""
+    """Write one PNG per image, named after the image."""
     from functools import partial
 
     import numpy as np
@@ -96,7 +98,7 @@ def _write_heatmaps(run: Run, output: Path) -> None:
 
 
 def _picture(run: Run, row: int) -> Image.Image:
-    """The image as the backbone sees it; of one that is gone its thumbnail, or grey."""
+    """The image as the backbone sees it. If the file is gone: its thumbnail, or plain grey."""
     from io import BytesIO
 
     from PIL import Image
@@ -106,12 +108,12 @@ def _picture(run: Run, row: int) -> Image.Image:
     try:
         return thumbnail(run.source(row), run.view, run.input_size, HEATMAP_SIDE)
     except (UnreadableImage, OSError):
-        if run.thumbnails[row]:  # few images of a large run have one
+        if run.thumbnails[row]:  # in a large run only few images have one
             return Image.open(BytesIO(run.thumbnails[row])).convert("RGB")
         return Image.new("RGB", run.input_size[::-1], (128, 128, 128))
 
 
 def _safe(name: str) -> Path:
-    """A relative path that cannot lead out of the folder it is put in."""
+    """A relative path that cannot leave the folder it is joined to."""
     parts = [part for part in Path(name).parts if part not in ("..", "/", "\\") and part.strip()]
     return Path(*(part.replace(":", "_").replace("\x00", "_") for part in parts or ["image"]))

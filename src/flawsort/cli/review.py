@@ -1,4 +1,4 @@
-"""The command `flawsort review`: the groups of runs in a browser, until Ctrl-C."""
+"""The command `flawsort review`: serves the groups of runs to a browser, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from flawsort.cli.options import whole_number
 def review(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUNS...", help="Runs, or folders of runs; this folder if omitted."),
+        typer.Argument(
+            metavar="RUNS...", help="Runs, or folders of runs; the current folder if omitted."
+        ),
     ] = None,
     host: Annotated[
         str,
@@ -26,7 +28,9 @@ def review(
     port: Annotated[
         int,
         typer.Option(
-            parser=whole_number("--port"), metavar="N", help="Port to listen on; 0 for a free one."
+            parser=whole_number("--port"),
+            metavar="N",
+            help="Port to listen on; 0 for any free port.",
         ),
     ] = 8765,
     token: Annotated[
@@ -39,7 +43,8 @@ def review(
         bool, typer.Option("--open/--no-open", help="Open a browser, or only print the address.")
     ] = True,
 ) -> None:
-    """Look at the groups of a run in a browser: name, merge, split, move, label, export."""
+    """Review the groups of runs in a browser. Name, merge, split and export groups, and move and
+    label images."""
     serve_runs(runs or [Path()], host=host, port=port, token=token, open_browser=browse)
 
 
@@ -54,11 +59,11 @@ def serve_runs(
         for_others = address_for_others(address, host)
         if for_others is not None:
             console.say(
-                f"From other machines: {for_others} (or with this machine's IP address in place of "
+                f"From other machines: {for_others} (or with this machine's IP address instead of "
                 "its name)"
             )
         console.say("Every edit is saved at once. Stop with Ctrl-C.")
-        sys.stdout.flush()  # whoever waits for the address reads it from a pipe
+        sys.stdout.flush()  # a program may wait for the address on a pipe
 
     serve(
         folders,

@@ -1,7 +1,7 @@
-"""Sample images for `flawsort demo`: a machined plate, good and with five kinds of flaw.
+"""Sample images for `flawsort demo`: a machined plate, good or with one of five kinds of flaw.
 
-Each picture is a height map (plate, bore, holes, engraving, flaws) lit from one side, times a
-colour (metal, stain). Flaws therefore catch the light as real ones do.
+Each picture is a height map (plate, bore, holes, engraving, flaws) lit from one side, multiplied by
+a colour (metal, stain). Flaws therefore reflect light as real ones do.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MARK = (
 
 
 def check_demo_folder(folder: Path) -> None:
-    """Refuse a folder with other files than a demo's, or with what people put into its run."""
+    """Refuse a folder that holds other files, or a run that people have edited."""
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"The output '{folder}' is a file. Name a folder with -o.")
     clear_left_overs(folder)
@@ -56,7 +56,7 @@ def check_demo_folder(folder: Path) -> None:
     run = folder / "run"
     if (run / EDITS).exists() or (run / ASSIGNED).exists():
         raise OptionError(
-            f"The run '{run}' holds what people put into it, which would be removed with it. "
+            f"The run '{run}' holds edits or new images, which would be lost. "
             "Name another folder with -o."
         )
 
@@ -64,11 +64,11 @@ def check_demo_folder(folder: Path) -> None:
 def make_demo_images(
     folder: Path, *, random_state: int = 0, progress: Progress | None = None
 ) -> tuple[Path, Path]:
-    """Write the demo's images; returns the folder of mixed parts and that of known-good ones.
+    """Write the demo's images. Returns the folders of the mixed and of the known-good parts.
 
-    `parts/` holds 88 images in a shuffled order under names that give nothing away, one exact
-    copy of one of them, and one file cut short, to show how both are reported. `truth.csv`
-    (path, label) names the kind of each readable part. Same random_state, same files.
+    `parts/` holds 88 images in random order under neutral names, one exact copy, and one truncated
+    file, to show how both are reported. `truth.csv` (path, label) has the kind of each readable
+    part. The same random_state gives the same files.
     """
     parts, good = folder / "parts", folder / "good"
     kinds = [kind for kind, count in KINDS.items() for _ in range(count)]
@@ -76,7 +76,7 @@ def make_demo_images(
     truth = {_part_name(place): kinds[row] for place, row in enumerate(order)}
     copied = next(name for name, kind in truth.items() if kind == "scratch")
     copy, cut = _part_name(len(order)), _part_name(len(order) + 1)
-    # First of all: by it the same command knows the folder again if this is interrupted.
+    # Written first: it marks the folder as a demo, in case this is interrupted.
     _write_truth(folder, truth | {copy: "scratch"})
     parts.mkdir(exist_ok=True)
     good.mkdir(exist_ok=True)
@@ -107,7 +107,7 @@ def _write_truth(folder: Path, truth: dict[str, str]) -> None:
 
 
 def _begun_here(folder: Path) -> bool:
-    """Whether a demo was made in a folder, or begun: its truth names the first part first."""
+    """Whether a folder holds a demo, finished or not: its truth begins with the first part."""
     try:
         lines = (folder / TRUTH).read_bytes().splitlines()
     except OSError:
@@ -117,10 +117,10 @@ def _begun_here(folder: Path) -> bool:
 
 @dataclass
 class _Part:
-    """One part while it is made: fields of shape (SIZE, SIZE) in the part's own coordinates.
+    """One part under construction: fields of shape (SIZE, SIZE) in the part's coordinates.
 
     x, y: pixels from the part's centre. height: in pixels. colour: (SIZE, SIZE, 3), a factor.
-    edge: signed distance to the plate's outline, negative inside. holes: which are drilled.
+    edge: signed distance to the plate's outline, negative inside. holes: those to drill.
     """
 
     x: Field
@@ -132,7 +132,7 @@ class _Part:
 
 
 def _picture(kind: str, rng: np.random.Generator) -> Image.Image:
-    """(SIZE, SIZE) RGB. The flaw has its own random numbers: without it, it is the same part."""
+    """(SIZE, SIZE) RGB. The flaw has its own random numbers and leaves the part unchanged."""
     part = _blank(rng)
     _FLAWS[kind](part, rng.spawn(1)[0])
     plate = _inside(part.edge)
@@ -153,7 +153,7 @@ def _picture(kind: str, rng: np.random.Generator) -> Image.Image:
 
 
 def _blank(rng: np.random.Generator) -> _Part:
-    """A flat plate with brush marks, a little off in place and angle, all holes to be drilled."""
+    """A flat plate with brush marks, slightly shifted and rotated, with all holes to drill."""
     shift, angle = rng.normal(0.0, 1.6, 2), np.deg2rad(rng.normal(0.0, 0.8))
     row, column = np.mgrid[:SIZE, :SIZE] - (SIZE - 1) / 2
     x = np.cos(angle) * (column - shift[0]) + np.sin(angle) * (row - shift[1])
@@ -177,7 +177,7 @@ def _brushed(y: Field, rng: np.random.Generator) -> Field:
 def _engraving(part: _Part) -> Field:
     """1 in the grooves of the mark, 0 elsewhere."""
     depth = np.zeros_like(part.x)
-    around = np.s_[176:212, 100:156]  # the mark with room to move: all else costs time only
+    around = np.s_[176:212, 100:156]  # the mark and a margin; the rest would only cost time
     for stroke in MARK:
         x0, y0, x1, y1 = (float(value) for value in stroke)
         line = _to_segment(part.x[around], part.y[around] - 66.0, x0, y0, x1, y1)

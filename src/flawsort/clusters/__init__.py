@@ -1,5 +1,7 @@
-"""Embeddings to groups: the tree, the advice on where to cut it, and the cut. Each has a module
-of its own here; `group` does them all."""
+"""Embeddings to groups: build the tree, advise where to cut it, and cut it.
+
+Each step has its own module; `group` runs all of them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from flawsort.core.records import Ints, Progress
 
 @dataclass(frozen=True)
 class Grouped:
-    """labels: (n,). linkage: (n - 1, 4). n_clusters: as cut. notes: what a person should know."""
+    """labels: (n,). linkage: (n - 1, 4). n_clusters: the number of groups made. notes: messages
+    for the user."""
 
     labels: NDArray[np.int64]
     linkage: NDArray[np.float64]
@@ -36,9 +39,13 @@ def group(
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> Grouped:
-    """Link, advise and cut. embeddings: (n, dim). order: in which they are linked, so that a result
-    follows from what images hold. known_groups: (n,), the group that a person put each image in, -1
-    for none: images of one stay together, those of two apart, and there are at least as many."""
+    """Link, advise and cut.
+
+    embeddings: (n, dim). order: (n,), the order in which rows are linked; an order by content makes
+    the result depend on the images alone. known_groups: (n,), the group that a person put each
+    image in, -1 for none. Images of one known group stay together, images of different ones stay
+    apart, and the result has at least as many groups.
+    """
     ordered = embeddings[order]
     if known_groups is None or (known_groups < 0).all():
         merges, at_least = tree(ordered, progress=progress), 1

@@ -23,9 +23,9 @@ GAP_BONUS_LIMIT = 8
 PLAUSIBLE = 0.4
 OUTSTANDING = 0.6
 MIN_STABILITY = 0.5
-# Only in the words: below it the groups of subsets are not simply the same; and of fewer images
-# nothing can be told, whatever their tree looks like.
+# Wording only: from this stability on, the groups of subsets are called the same.
 SAME_GROUPS = 0.8
+# Fewer images are too few for advice, whatever their tree looks like.
 FEW_IMAGES = 6
 
 
@@ -34,8 +34,9 @@ class Candidate:
     """The evidence for one k.
 
     stability: mean agreement (ARI) of the cut with cuts of resampled images, at most 1.
-    gap: how much of the height of the merge that the cut avoids lies above the last one it made.
-    score: both together, what the advice goes by.
+    gap: the relative difference in height between the first merge above the cut and the last one
+        below it.
+    score: both combined; the advice follows it.
     """
 
     k: int
@@ -46,7 +47,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Advice:
-    """A number of groups, the range that is nearly as good, and the evidence."""
+    """The recommended number of groups, the range of nearly as good ones, and the evidence."""
 
     k: int
     low: int
@@ -59,7 +60,7 @@ class Advice:
 def stability(
     embeddings: Floats, merges: Floats, ks: NDArray[np.int64], random_state: int
 ) -> NDArray[np.float64]:
-    """(len(ks),): how well cuts of random subsets agree with the cut of the whole."""
+    """(len(ks),): how well cuts of random subsets agree with the cut of the whole set."""
     from sklearn.metrics import adjusted_rand_score
 
     n = len(embeddings)
@@ -80,13 +81,13 @@ def stability(
 
 
 def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advice:
-    """Which number of groups the images themselves suggest.
+    """Recommend a number of groups from the embeddings and their tree.
 
-    A cut is convincing when the next merge would be much more costly than the last (gap), and
-    when a random part of the images would have been cut alike (stability). Gaps shrink as groups
-    get small, so they count in proportion to k, up to GAP_BONUS_LIMIT groups. Advised is the cut
-    in the middle of all plausible ones, by ratio: half as many groups are as far off as twice as
-    many. The range spans those that stand out, and the advised one.
+    A cut is convincing when the next merge costs much more than the last one (gap), and when
+    random subsets of the images are cut in the same way (stability). Gaps shrink as groups get
+    small, so they count in proportion to k, up to GAP_BONUS_LIMIT groups. The advice is the
+    plausible cut in the middle on a logarithmic scale: half as many groups are as far off as twice
+    as many. The range spans the cuts that stand out, and the advised one.
     """
     n = len(embeddings)
     ks = np.arange(2, min(MAX_ADVISED, n - 1) + 1)
@@ -97,7 +98,7 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
     gaps = (avoided - made) / np.maximum(avoided, 1e-12)
     stable = stability(embeddings, merges, ks, random_state)
     scores = gaps * np.minimum(ks, GAP_BONUS_LIMIT) * np.maximum(stable, 0)
-    alike = not scores.max() > 0  # nothing tells the images apart: the fewest groups then
+    alike = not scores.max() > 0  # no cut separates the images: advise the fewest groups
     k = int(ks[0]) if alike else _middle(ks[scores >= PLAUSIBLE * scores.max()], scores)
     standing = sorted({k, *ks[scores >= OUTSTANDING * scores.max()].tolist()})
     low, high = standing[0], standing[-1]
@@ -114,7 +115,8 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
 
 
 def _middle(plausible: NDArray[np.int64], scores: NDArray[np.float64]) -> int:
-    """The plausible number in the middle of their range by ratio; of two the better."""
+    """The plausible number in the middle of the range on a logarithmic scale; of two, the one with
+    the higher score."""
     aside = np.abs(2 * np.log(plausible) - np.log(plausible[0]) - np.log(plausible[-1]))
     middle = plausible[aside <= aside.min() + 1e-9]
     return int(middle[scores[middle - 2].argmax()])
@@ -131,7 +133,7 @@ def _reason(k: int, stable: float, standing: list[int]) -> str:
     same = "the same groups" if stable >= SAME_GROUPS else "partly different groups"
     same += f" (agreement {stable:.2f} of 1)"
     if len(standing) == 1:
-        # Fewer than two are one: nothing is told apart there.
+        # Fewer than two groups is one group, which separates nothing.
         fewer = ", and with fewer groups clearly different images would be joined" if k > 2 else ""
         return f"{subsets.capitalize()} {same}{fewer}."
     cuts = ", ".join(str(other) for other in standing[:-1]) + f" and {standing[-1]}"

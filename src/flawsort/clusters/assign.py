@@ -1,4 +1,4 @@
-"""New images into the groups of a run, with a confidence, or to none of them."""
+"""Assign new images to the groups of a run with a confidence, or report them as a new kind."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ KNOWN_QUANTILE = 0.95
 # That distance is measured on at most this many images of the run.
 LIMIT_IMAGES = 4000
 UNSEEN = -1
-# This many images are compared with this many of the run at a time, 8 MB of distances, which
-# bounds the memory however many there are of both.
+# Blocks of new images and of the run's images that are compared at a time: 8 MB of distances,
+# which bounds the memory.
 POINTS_AT_ONCE = 512
 FITTED_AT_ONCE = 2048
 
@@ -32,8 +32,8 @@ class Assignment:
     labels: the group, or -1 for a kind not seen before. nearest: the group whose centre is
     nearest, whatever the label. confidence: the share of the run's images that lie less clearly
     in their group; 0 where the label is -1. novelty: distance to the nearest images of the run,
-    in units of the limit; above 1 the label is -1. kinds: of each image its label, and the other
-    groups that regions of it are like (flawsort.clusters.kinds); empty where there are no regions.
+    in units of the limit; above 1 the label is -1. kinds: for each image its label and the other
+    groups that its regions resemble (flawsort.clusters.kinds); empty without regions.
     unseen: (n_unseen, dim), the embeddings of the images whose label is -1, in their order.
     """
 
@@ -69,9 +69,9 @@ class Assignment:
 class Groups:
     """The groups of a run, measured once for any number of new images.
 
-    fitted: (n_fitted, dim), the run's images, or those that are compared with. middles: (n_groups,
-    dim). margins: (n,), how clearly all of them lie in their groups, in ascending order. limit: how
-    far a known kind may be from those fitted.
+    fitted: (n_fitted, dim), the run's images that new ones are compared with. middles: (n_groups,
+    dim), the centres. margins: (n,), how clearly each image of the run lies in its group, in
+    ascending order. limit: the largest distance from the fitted images that counts as a known kind.
     """
 
     fitted: Floats
@@ -81,8 +81,8 @@ class Groups:
 
     @classmethod
     def of(cls, fitted: Floats, labels: Ints, *, most: int | None = None) -> Groups:
-        """fitted: (n, dim). labels: (n,), counting from 0. most: new images are compared with at
-        most this many of them, evenly spread; None for all."""
+        """fitted: (n, dim). labels: (n,), counting from 0. most: compare new images with at most
+        this many of the run's images, evenly spread; None for all."""
         middles = centres(fitted, labels)
         margins = _margin(place(fitted, labels, middles))
         compared = fitted if most is None else fitted[:: -(-len(fitted) // most)]
@@ -105,7 +105,7 @@ class Groups:
 
 
 def joined(parts: Sequence[Assignment]) -> Assignment:
-    """The assignments of one batch of images after the other, as one of them all."""
+    """The assignments of several batches of images as one, in order."""
     return Assignment(
         labels=np.concatenate([part.labels for part in parts]),
         nearest=np.concatenate([part.nearest for part in parts]),
@@ -118,16 +118,16 @@ def joined(parts: Sequence[Assignment]) -> Assignment:
 
 
 def _margin(placed: Placement) -> NDArray[np.float64]:
-    """As of a Placement, but 0 beyond halfway: which side of the border an image lies on is its
-    label, and says nothing of how clear that is."""
+    """The margin of a Placement, but 0 beyond halfway: the label already gives the side of the
+    border, and the margin only says how clear it is."""
     return np.maximum(placed.margin, 0.0)
 
 
 def _known_limit(fitted: Floats) -> float:
-    """How far images of the run are from their nearest ones, but for a few; measured on a part of
-    a large run, evenly spread."""
-    some = fitted[:: -(-len(fitted) // LIMIT_IMAGES)]
-    limit = float(np.quantile(_neighbour_distance(some, fitted, itself=True), KNOWN_QUANTILE))
+    """The KNOWN_QUANTILE of the distances of the run's images to their nearest neighbours, measured
+    on at most LIMIT_IMAGES images, evenly spread."""
+    sample = fitted[:: -(-len(fitted) // LIMIT_IMAGES)]
+    limit = float(np.quantile(_neighbour_distance(sample, fitted, itself=True), KNOWN_QUANTILE))
     return max(limit, 1e-12)
 
 
@@ -139,20 +139,20 @@ def _neighbour_distance(points: Floats, fitted: Floats, *, itself: bool) -> NDAr
     count = min(NEIGHBOURS, len(fitted) - itself)
     means = np.empty(len(points))
     for block in blocks(len(points), POINTS_AT_ONCE):
-        some = np.asarray(points[block], np.float64)
-        apart = fitted[_nearest(some, fitted, count + itself)] - some[:, None]
-        # Its distance from itself is 0, and adds nothing. Sorted, since the order decides the
-        # last digit of a sum.
+        queries = np.asarray(points[block], np.float64)
+        apart = fitted[_nearest(queries, fitted, count + itself)] - queries[:, None]
+        # A point's distance to itself is 0 and adds nothing. Sorted, because the order of the terms
+        # decides the last digit of a sum.
         far = np.sort(np.sqrt((apart**2).sum(axis=2)), axis=1)
         means[block] = far.sum(axis=1) / count
     return means
 
 
 def _nearest(points: NDArray[np.float64], fitted: Floats, count: int) -> NDArray[np.int64]:
-    """(n, count): which of the fitted images are nearest, in blocks of them.
+    """(n, count): the rows of the nearest fitted images, searched block by block.
 
-    By products, which are many times faster than differences, and good enough for the order when
-    both are seen from among the points.
+    Dot products are many times faster than differences, and precise enough for the order once the
+    mean of the points is subtracted.
     """
     middle = points.mean(axis=0)
     points = points - middle
@@ -160,7 +160,7 @@ def _nearest(points: NDArray[np.float64], fitted: Floats, count: int) -> NDArray
     nearest = np.full((len(points), count), np.inf)
     for block in blocks(len(fitted), FITTED_AT_ONCE):
         others = np.asarray(fitted[block], np.float64) - middle
-        # Squared distances, less the point's own squared length, which changes no order.
+        # Squared distances without the point's squared length, which does not change the order.
         far = (others**2).sum(axis=1) - 2 * (points @ others.T)
         both = np.concatenate([nearest, far], axis=1)
         best = np.argpartition(both, count - 1, axis=1)[:, :count]

@@ -1,4 +1,4 @@
-"""All kinds that an image shows: that of its group, and those that its regions are like."""
+"""All kinds of flaws in an image: that of its group, and those that its regions resemble."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flawsort.core.records import Floats, Ints
 from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, NORMAL_GROUP_SHARE
 from flawsort.embeddings.regions import Outlines, regions_of_images
 
-# In a group of flaws at least this share of the images has a region.
+# In a group of flaws, at least this share of the images has a region.
 STANDING_OUT_SHARE = 0.5
 
 Kinds = tuple[tuple[int, ...], ...]
@@ -21,11 +21,11 @@ Kinds = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, repr=False)
 class Regions:
-    """The regions of a set of images, and the group that each is like.
+    """The regions of a set of images, and the group that each resembles.
 
-    outlines: where they are, in the rows of the images. embeddings: (n, dim). labels: (n,), the
-    group, or -1 where the region is like no image of any. nearest: (n,), the nearest group in any
-    case. confidence: (n,), as of an Assignment.
+    outlines: where they are, by image row. embeddings: (n, dim). labels: (n,), the group, or -1
+    where the region resembles no image of the run. nearest: (n,), the nearest group, whatever the
+    label. confidence: (n,), as in an Assignment.
     """
 
     outlines: Outlines
@@ -44,8 +44,8 @@ class Regions:
 def sort_regions(
     outlines: Outlines, embeddings: NDArray[np.float32], groups: Groups, rows: Ints
 ) -> Regions:
-    """Regions into the groups. rows: (n_images,), the content that each image has, which the
-    outlines are of."""
+    """Assign regions to the groups. rows: (n_images,), for each image the row of its content, as
+    the outlines number them."""
     found = groups.assign(embeddings)
     chosen, images = regions_of_images(outlines, rows)
     return Regions(
@@ -60,8 +60,8 @@ def sort_regions(
 def kinds_of_images(
     labels: Ints, images: Ints, region_labels: Ints, plain_groups: frozenset[int]
 ) -> Kinds:
-    """For each image its own group, then the others that regions of it are like, the hottest region
-    first; but not plain ones, since a region that stands out is not.
+    """For each image its own group, then the other groups that its regions resemble, the hottest
+    region first. Plain groups are left out: a region that stands out does not belong to one.
 
     labels: (n_images,). images, region_labels: (n_regions,), the image of each region and its
     group or -1.
@@ -76,9 +76,11 @@ def kinds_of_images(
 def find_plain_groups(
     heat: Floats | None, labels: Sequence[int] | Ints, images: Ints
 ) -> frozenset[int]:
-    """The groups nearly all of whose images look normal, and those in most of whose images nothing
-    stands out. heat: (n_images,), as `image_heat` gives it; None where nothing says what is normal.
-    images: (n_regions,), the image of each region."""
+    """The groups in which nearly all images look normal, or in which most images have no region.
+
+    heat: (n_images,), from `image_heat`; None to judge by regions alone. images: (n_regions,), the
+    image of each region.
+    """
     of = np.asarray(labels)
     stands_out = np.zeros(len(of), bool)
     stands_out[images] = True

@@ -1,12 +1,12 @@
-"""Ward's tree of any number of images: as SciPy builds it, or the same without all distances.
+"""Ward's tree for any number of images: SciPy's, or the same tree without storing all distances.
 
 SciPy needs the distance of every pair: 40 GB for 100,000 images. Ward's linkage is reducible: a
-merge brings no two groups nearer to each other. So groups that are each other's nearest can be
-merged at once, wherever they are, and the tree is the one that merging the nearest pair of all
-again and again gives (Murtagh 1983; Müllner 2011, arXiv:1109.2378). All that is kept
-is a centre and a size for each group; distances are products of centres, block by block. Its time
-still grows with the square of their number, so that very large sets are cut into micro-clusters
-first, and the tree is built of those, with a tree inside each.
+merge never brings groups closer together. So all pairs of mutual nearest neighbours can be merged
+at once, and the tree is the same as when only the closest pair is merged in each step (Murtagh
+1983; Müllner 2011, arXiv:1109.2378). Only a centre and a size are stored for each group; distances
+are computed from the centres, block by block. The time still grows with the square of the number of
+images, so very large sets are first cut into micro-clusters; one tree is built over them, and
+one inside each.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from flawsort.core.records import Bools, Floats, Ints, Progress
 from flawsort.core.threads import in_threads, single_threaded_blas
 from flawsort.scores.nearest import nearest_rows
 
-# SciPy's distances and its copy of them are 200 MB then.
+# At this size SciPy's distances and their copy take 200 MB.
 LARGEST_PLAIN = 5000
 # The exact tree of 100,000 images takes minutes, and a million would take hours.
 LARGEST_EXACT = 150_000
 MICRO_CLUSTERS = 10_000
-# Micro-clusters are found on so many images each, in so many rounds of k-means.
+# k-means finds the micro-clusters on a sample of this many images each, in this many rounds.
 SAMPLE_OF_A_MICRO_CLUSTER = 20
 MICRO_ROUNDS = 4
-# Costs worked out at once by a thread; they stay in its cache.
+# The block of costs that a thread computes at once; it fits the cache.
 ROWS, COLUMNS = 256, 1024
 
 
 def tree(embeddings: Floats, *, progress: Progress | None = None) -> NDArray[np.float64]:
     """(n - 1, 4): the merges of Ward's method in SciPy's convention. embeddings: (n, dim).
 
-    Up to LARGEST_PLAIN images `ward_linkage`; beyond, the same tree but for rounding and for the
-    order of equal distances. Time grows with n^2, memory with n. Beyond LARGEST_EXACT it is Ward's
-    tree of MICRO_CLUSTERS groups and, below it, that of the images of each.
+    Up to LARGEST_PLAIN images this is `ward_linkage`. Above that it is the same tree except for
+    rounding and the order of equal distances; time grows with n^2, memory with n. Above
+    LARGEST_EXACT it is Ward's tree of MICRO_CLUSTERS groups, with Ward's tree of its images below
+    each.
     """
     n = len(embeddings)
     if n <= LARGEST_PLAIN:
         return ward_linkage(embeddings)
-    # Copies first: they are all equally near, and would be merged one pair at a time.
+    # Join copies first: all their distances are equal, so they would merge one pair at a time.
     _, first, inverse, copies = np.unique(
         embeddings, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
@@ -54,7 +55,7 @@ def tree(embeddings: Floats, *, progress: Progress | None = None) -> NDArray[np.
     merges, tops = _join_copies(inverse.reshape(n))
     upper = weighted_ward(np.asarray(embeddings)[first], copies, progress=progress)
     children = upper[:, :2].astype(np.int64)
-    # A node of the tree of distinct points comes after all leaves and the merges of copies.
+    # Nodes of the tree of distinct points are numbered after all leaves and merges of copies.
     nodes = np.concatenate([tops, n + len(merges) + np.arange(len(upper))])
     upper[:, :2] = np.sort(nodes[children], axis=1)
     return np.concatenate([merges, upper])
@@ -63,21 +64,21 @@ def tree(embeddings: Floats, *, progress: Progress | None = None) -> NDArray[np.
 def weighted_ward(
     points: Floats, sizes: Ints, *, progress: Progress | None = None
 ) -> NDArray[np.float64]:
-    """(m - 1, 4): Ward's merges of groups that have points already, in SciPy's convention.
+    """(m - 1, 4): Ward's merges of groups of points, in SciPy's convention.
 
-    points: (m, dim), the groups' centres, no two alike. sizes: (m,), how many points each has;
-    the last column counts those. Heights are sqrt(2 x the increase of the sum of squares), which
-    is the distance of two single points.
+    points: (m, dim), the centres of the groups, all different. sizes: (m,), the number of points in
+    each group; the last column counts points. Heights are sqrt(2 x the increase of the sum of
+    squares): for two single points, their distance.
     """
     m = len(points)
     centres = np.array(points, np.float64)
     centres -= centres.mean(axis=0)
-    # A power of two changes no digit, and keeps squares in single precision finite.
+    # Scaling by a power of two is exact, and keeps squares finite in single precision.
     scale = 2.0 ** np.frexp(np.abs(centres).max(initial=0.0))[1]
     groups = _Groups.of(centres / scale, sizes)
     made: list[NDArray[np.float64]] = []
     node = m
-    # One thread a product: the same blocks, so the same digits, on any number of cores.
+    # One thread per product: the results are then the same on any number of cores.
     with single_threaded_blas():
         while len(groups.sizes) > 1:
             groups.find_nearest()
@@ -92,12 +93,12 @@ def weighted_ward(
 
 @dataclass
 class _Groups:
-    """The groups that are left, a row each.
+    """The groups that are not merged yet, one per row.
 
-    centres: (m, dim). squares: (m,), their squared lengths. sizes: (m,). nodes: (m,), numbers in
-    the tree. heights: (m,), of the last merge. nearest: (m,), the row of the group that is the
-    cheapest to merge with. costs: (m,), what that adds to the sum of squares. stale: (m,), where
-    nearest and costs are not known any more.
+    centres: (m, dim). squares: (m,), their squared lengths. sizes: (m,). nodes: (m,), their numbers
+    in the tree. heights: (m,), the height of the last merge. nearest: (m,), the row of the group
+    that is cheapest to merge with. costs: (m,), the increase of the sum of squares by that merge.
+    stale: (m,), True where nearest and costs are outdated.
     """
 
     centres: NDArray[np.float64]
@@ -124,10 +125,11 @@ class _Groups:
         )
 
     def find_nearest(self) -> None:
-        """Search again for those whose nearest is not known: fast, and twice where in doubt."""
+        """Update stale rows in single precision, and again in double precision where rounding could
+        change the result."""
         rows = np.flatnonzero(self.stale)
         costs, nearest, second = self._search(rows, np.float32)
-        # Rounding grows with the squares that the small difference is taken of.
+        # The rounding error of a difference grows with the squares that are subtracted.
         squares = self.squares[rows] + self.squares[nearest]
         shares = 1 / self.sizes[rows] + 1 / self.sizes[nearest]
         doubt = 4 * np.sqrt(self.centres.shape[1]) * np.finfo(np.float32).eps * squares / shares
@@ -137,17 +139,18 @@ class _Groups:
         self.costs[rows], self.nearest[rows] = costs, nearest
 
     def merge_reciprocal(self, node: int) -> NDArray[np.float64]:
-        """(merged, 4): merge all pairs that are each other's nearest; node: the first new one."""
+        """(n_merged, 4): merge all mutual nearest neighbours. node: the number of the first new
+        node."""
         rows = np.arange(len(self.sizes))
         first = np.flatnonzero((self.nearest[self.nearest] == rows) & (rows < self.nearest))
-        if not len(first):  # a ring of equal distances; the cheapest merge of all is right always
+        if not len(first):  # a cycle of equal distances; the cheapest merge is always correct
             first = np.array([self.costs.argmin()])
         second = self.nearest[first]
         sizes = self.sizes[first] + self.sizes[second]
         share = self.sizes[second] / sizes
         step = self.centres[second] - self.centres[first]
         cost = self.sizes[first] * share * (step**2).sum(axis=1)
-        # Rounding must not put a merge below those it stands on.
+        # Rounding must not put a merge below its children.
         below = np.maximum(self.heights[first], self.heights[second])
         heights = np.maximum(np.sqrt(2 * cost), below)
         made = np.stack([self.nodes[first], self.nodes[second], heights, sizes], axis=1)
@@ -159,10 +162,11 @@ class _Groups:
         return made
 
     def _drop(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> None:
-        """Forget the rows that were merged into others, and what was nearest to either."""
+        """Remove the rows `second`. Mark as stale the merged rows, and those whose nearest group
+        was merged."""
         changed = np.zeros(len(self.sizes), np.bool_)
         changed[first] = changed[second] = True
-        # The others keep their nearest: no merge has come nearer to them.
+        # The other rows keep their nearest group: a merge never brings groups closer.
         self.stale = changed | changed[self.nearest]
         kept = np.ones(len(self.sizes), np.bool_)
         kept[second] = False
@@ -173,7 +177,8 @@ class _Groups:
     def _search(
         self, rows: NDArray[np.int64], dtype: type[np.floating[Any]]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-        """For each row the least cost of a merge, with which group, and the second least cost.
+        """For each row the lowest cost of a merge, the group to merge with, and the second lowest
+        cost.
 
         The cost is |a - b|^2 / (1 / size of a + 1 / size of b).
         """
@@ -210,9 +215,9 @@ class _Groups:
 def _join_copies(
     inverse: NDArray[np.int64],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Merges at height 0 of images with the same number, and (m,) the node of each number.
+    """Merges at height 0 of images with the same content, and (m,) the node of each content.
 
-    inverse: (n,), the number of each image's content, of m.
+    inverse: (n,), for each image the number of its content, 0 to m - 1.
     """
     n = len(inverse)
     order = np.argsort(inverse, kind="stable")
@@ -220,7 +225,7 @@ def _join_copies(
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     copies = np.ones(n, np.bool_)
     copies[starts] = False
-    # After each image the node that holds it and the copies before it.
+    # For each image, the node that joins it with the copies before it.
     nodes = np.where(copies, n - 1 + np.cumsum(copies), order)
     at = np.flatnonzero(copies)
     count = at - starts[numbers[at]] + 1
@@ -230,7 +235,7 @@ def _join_copies(
 
 
 def _two_levels(values: NDArray[np.float32], progress: Progress | None) -> NDArray[np.float64]:
-    """All merges inside micro-clusters, from low to high, then those of the micro-clusters."""
+    """All merges inside micro-clusters, from low to high, then the merges of micro-clusters."""
     n = len(values)
     labels = _micro_clusters(values)
     order = np.argsort(labels, kind="stable")
@@ -251,13 +256,13 @@ def _two_levels(values: NDArray[np.float32], progress: Progress | None) -> NDArr
     upper = weighted_ward(centres, np.diff(bounds), progress=progress)
     nodes = np.concatenate([number_of[tops], node + np.arange(len(upper))])
     upper[:, :2] = np.sort(nodes[upper[:, :2].astype(np.int64)], axis=1)
-    # Heights never fall: the lowest merges of micro-clusters may stand below those inside one.
+    # Heights must not decrease: two micro-clusters may be closer than the images inside a third.
     upper[:, 2] = np.maximum(upper[:, 2], lower[:, 2].max(initial=0.0))
     return np.concatenate([lower, upper])
 
 
 def _micro_clusters(values: NDArray[np.float32]) -> NDArray[np.int64]:
-    """(n,): which of about MICRO_CLUSTERS small groups each image is in, by k-means on a sample."""
+    """(n,): the micro-cluster of each image, of about MICRO_CLUSTERS, by k-means on a sample."""
     rng = np.random.default_rng(0)
     n_sample = min(len(values), SAMPLE_OF_A_MICRO_CLUSTER * MICRO_CLUSTERS)
     sample = values[np.sort(rng.permutation(len(values))[:n_sample])]
@@ -273,15 +278,15 @@ def _micro_clusters(values: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def _by_height(merges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The same tree with its merges from low to high, and its nodes numbered so."""
+    """The same tree with its merges sorted and its nodes numbered from low to high."""
     return _sorted_by_height(merges, len(merges) + 1)[0]
 
 
 def _sorted_by_height(
     merges: NDArray[np.float64], n_leaves: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Merges from low to high, of a tree or of several, and the new number of each node."""
-    order = np.argsort(merges[:, 2], kind="stable")  # of equal ones the lower in the tree first
+    """The merges of one or more trees from low to high, and the new number of each node."""
+    order = np.argsort(merges[:, 2], kind="stable")  # stable: children stay before their parents
     number = np.arange(n_leaves + len(merges))
     number[n_leaves + order] = n_leaves + np.arange(len(merges))
     ordered = merges[order]

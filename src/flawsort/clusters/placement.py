@@ -1,4 +1,4 @@
-"""Where images lie among the centres of groups: how near to their own, and to the next one."""
+"""Where images lie among the groups: the distances to their own centre and to the next one."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Placement:
 
     @property
     def margin(self) -> NDArray[np.float64]:
-        """(n,): how much nearer its own centre is to an image than the next one, as a share.
+        """(n,): 1 - distance / runner_up_distance, how clearly an image lies in its group.
 
-        1 in the centre of its group and where there is no other group, 0 halfway to the next one,
-        less than 0 beyond; 0 also where the image lies in the next centre.
+        1 at the centre of its group and where there is no other group, 0 halfway to the next
+        centre, negative beyond; 0 where the image lies exactly at the next centre.
         """
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             margin = 1 - self.distance / self.runner_up_distance
@@ -42,7 +42,7 @@ class Placement:
 
     @property
     def borderline(self) -> Bools:
-        """(n,): whether another group is nearly as near."""
+        """(n,): whether another group's centre is nearly as near as the image's own."""
         near: Bools = self.margin < BORDERLINE_MARGIN
         return near
 
@@ -52,7 +52,7 @@ class Placement:
 
     @classmethod
     def joined(cls, parts: Sequence[Placement]) -> Placement:
-        """The images of one part after the other."""
+        """The placements of several parts as one, in order."""
         return cls(
             np.concatenate([part.distance for part in parts]),
             np.concatenate([part.runner_up for part in parts]),
@@ -78,26 +78,28 @@ def place(embeddings: Floats, labels: Ints, middles: Floats) -> Placement:
 def place_all(
     embeddings: Floats, middles: Floats, labels: Ints | None = None
 ) -> tuple[NDArray[np.int64], Placement]:
-    """The group of each image, (n,), and where it lies. labels: None for the nearest centre's."""
+    """(n,) the group of each image, and its placement. labels: (n,); None to take the group with
+    the nearest centre."""
     from scipy.spatial.distance import cdist
 
-    of, own = np.empty(len(embeddings), np.int64), np.empty(len(embeddings))
+    groups, own = np.empty(len(embeddings), np.int64), np.empty(len(embeddings))
     other, beside = np.empty(len(embeddings), np.int64), np.empty(len(embeddings))
-    for some in blocks(len(embeddings), ROWS_AT_ONCE):
-        far = cdist(np.asarray(embeddings[some], np.float64), middles)
-        of[some] = far.argmin(axis=1) if labels is None else labels[some]
-        own[some], other[some], beside[some] = split_distances(far, of[some])
-    return of, Placement(own, other, beside)
+    for block in blocks(len(embeddings), ROWS_AT_ONCE):
+        far = cdist(np.asarray(embeddings[block], np.float64), middles)
+        groups[block] = far.argmin(axis=1) if labels is None else labels[block]
+        own[block], other[block], beside[block] = split_distances(far, groups[block])
+    return groups, Placement(own, other, beside)
 
 
 def split_distances(
     far: NDArray[np.float64], labels: Ints, comparable: Bools | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """For each image the distance to its own centre, the nearest other one (-1 for none) and the
-    distance to that, infinite where there is none.
+    """For each image the distance to its own centre, the group with the nearest other centre (-1
+    for none), and the distance to that centre (infinite for none).
 
-    far: (n, n_groups), distances or their squares; overwritten: infinite at an image's own group.
-    comparable: (n_groups,), the groups that may be the nearest other one; None for all.
+    far: (n, n_groups), distances or squared distances. It is modified: the entry of an image's own
+    group becomes infinite. comparable: (n_groups,), True for groups that may be the nearest other
+    one; None for all.
     """
     rows = np.arange(len(far))
     own = far[rows, labels]

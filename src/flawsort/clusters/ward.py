@@ -14,15 +14,15 @@ def ward_linkage(embeddings: Floats) -> NDArray[np.float64]:
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import pdist
 
-    # From distances: SciPy takes square embeddings of zeros for a matrix of them, and warns.
+    # Pass distances: SciPy takes a square matrix of zeros for a distance matrix, and warns.
     merges: NDArray[np.float64] = linkage(pdist(np.asarray(embeddings, np.float64)), method="ward")
     return merges
 
 
 def cut(merges: Floats, n_clusters: int) -> NDArray[np.int64]:
-    """(n,) labels of the `n_clusters` groups left when the last merges are undone.
+    """(n,): the labels after the last merges are undone, so that `n_clusters` groups remain.
 
-    Groups are numbered by size, the largest 0; of equal ones the one with the first image first.
+    Groups are numbered by size, the largest first; equal sizes by their first image.
     """
     n = len(merges) + 1
     if not 1 <= n_clusters <= n:
@@ -32,13 +32,13 @@ def cut(merges: Floats, n_clusters: int) -> NDArray[np.int64]:
     parent = np.arange(2 * n - 1)
     made = n - n_clusters
     parent[merges[:made, :2].astype(int)] = n + np.arange(made)[:, None]
-    while not np.array_equal(higher := parent[parent], parent):  # twice as far up each time
+    while not np.array_equal(higher := parent[parent], parent):  # doubles the levels each time
         parent = higher
     return number_by_size(parent[:n])
 
 
 def number_by_size(labels: Ints) -> NDArray[np.int64]:
-    """The same groups, numbered by size, of equal ones by their first image."""
+    """The same groups, numbered by size, the largest first; equal sizes by their first image."""
     _, first, inverse, counts = np.unique(
         labels, return_index=True, return_inverse=True, return_counts=True
     )
@@ -59,8 +59,8 @@ def reorder_leaves(merges: Floats, order: Ints) -> NDArray[np.float64]:
 
 
 def linkage_of(merges: Floats, rows: Ints) -> NDArray[np.float64]:
-    """(len(rows) - 1, 4): the tree of some of the leaves, in the order of `rows`: what is left of
-    the whole tree (n - 1, 4) when the others are taken off it."""
+    """(len(rows) - 1, 4): the tree of the leaves `rows`, numbered in that order: the tree `merges`
+    (n - 1, 4) without its other leaves."""
     n = len(merges) + 1
     place = np.full(2 * n - 1, -1)
     place[rows] = np.arange(len(rows))

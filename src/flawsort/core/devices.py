@@ -1,7 +1,7 @@
 """The devices that compute: the CPU, and the GPUs that torch can use.
 
-All that is particular to one kind of GPU is in a `Gpu`. For another kind, write a subclass and put
-it into `GPUS`; torch calls it by the same name.
+A `Gpu` holds everything that is specific to one kind of GPU. To support another kind, write a
+subclass and add it to `GPUS` under the name that torch uses.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CPU = "cpu"
 
 
 class Gpu(ABC):
-    """One kind of GPU. The methods but `count` need torch, and take one of its devices.
+    """One kind of GPU. All methods except `count` need torch, and take a torch device.
 
-    kind: its name, as in "cuda" and "cuda:1". arithmetic: what products may be computed in, the
-    default first. has_triton: whether Triton makes kernels for it. exact_flop: the work of an exact
-    search that takes it seconds. fused_flop: the same in Triton's kernels.
+    kind: its name, as in "cuda" and "cuda:1". arithmetic: the number formats for products, the
+    default first. has_triton: whether Triton supports it. exact_flop: the amount of work up to
+    which a search is exact; it takes seconds. fused_flop: the same with Triton's kernels.
     """
 
     kind: ClassVar[str]
@@ -38,44 +38,44 @@ class Gpu(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """How many can be used here; 0 also where torch is not installed."""
+        """The number of usable GPUs; 0 if torch is not installed."""
 
     @abstractmethod
     def model(self, device: torch.device) -> str:
-        """What its maker calls it."""
+        """The manufacturer's name of the model."""
 
     @abstractmethod
     def memory(self, device: torch.device) -> tuple[int, int]:
-        """Bytes that are free, and that there are."""
+        """Free and total memory in bytes."""
 
     @abstractmethod
     def processors(self, device: torch.device) -> int:
-        """How many kernels run at once."""
+        """The number of multiprocessors, which is how many kernels run at once."""
 
     @abstractmethod
     def has_bfloat16(self, device: torch.device) -> bool:
-        """Whether it computes in bfloat16 itself."""
+        """Whether the hardware supports bfloat16."""
 
     @abstractmethod
     def synchronize(self, device: torch.device) -> None:
-        """Wait for the work that was started."""
+        """Wait until all work on the device is done."""
 
     @abstractmethod
     def free_cache(self) -> None:
-        """Give back the memory that torch keeps for later."""
+        """Release the memory that torch has cached."""
 
 
 class Cuda(Gpu):
-    """NVIDIA's."""
+    """NVIDIA GPUs."""
 
     kind = "cuda"
     arithmetic = ("float16", "bfloat16", "tf32", "float32")
     exact_flop = 1e15
-    fused_flop = 5e15  # one of the larger kind does 5e14 a second
+    fused_flop = 5e15  # a large GPU does 5e14 per second
     has_triton = True
 
     def count(self) -> int:
-        # torch takes seconds to import: only where there may be a GPU.
+        # torch takes seconds to import, so look for a driver first.
         if find_spec("torch") is None or not _cuda_driver():
             return 0
         import torch
@@ -115,14 +115,14 @@ class Cuda(Gpu):
         torch.cuda.empty_cache()
 
 
-# By kind; of several on a machine the first is the default.
-GPUS: dict[str, Gpu] = {one.kind: one for one in (Cuda(),)}
-# What an option accepts, in words.
+# By kind. The first kind found on a machine is the default.
+GPUS: dict[str, Gpu] = {gpu.kind: gpu for gpu in (Cuda(),)}
+# The accepted names, for messages and help.
 ACCEPTED = either([CPU, *(name for kind in GPUS for name in (kind, f"{kind}:N"))])
 
 
 def choose_device(device: str | None) -> str:
-    """The device of that name, checked; None for a GPU if there is one, else the CPU."""
+    """The name of a usable device. None chooses a GPU if there is one, else the CPU."""
     if device is None:
         return next((kind for kind, gpu in GPUS.items() if gpu.count()), CPU)
     if not re.fullmatch(rf"{CPU}|({'|'.join(GPUS)})(:[0-9]+)?", device):
@@ -140,19 +140,19 @@ def choose_device(device: str | None) -> str:
 
 
 def torch_device(device: str | None) -> torch.device:
-    """The same as torch has it."""
+    """The torch device of that name; see `choose_device`."""
     import torch
 
     return torch.device(choose_device(device))
 
 
 def gpu_of(device: str) -> Gpu | None:
-    """The kind of GPU that a device is, None for the CPU."""
+    """The kind of GPU of a device; None for the CPU."""
     return GPUS.get(device.partition(":")[0])
 
 
 def _cuda_driver() -> bool:
-    """Whether CUDA's driver is there and sees a GPU."""
+    """Whether the CUDA driver is installed and finds a GPU."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         driver = ctypes.CDLL(name)

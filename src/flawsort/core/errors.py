@@ -1,8 +1,8 @@
 """The exception tree.
 
-FlawsortError               anything flawsort refuses to do; the command line prints it and exits 2
+FlawsortError               any expected error; the command line prints its message and exits with 2
 ├── InputError              images, folders or arrays that cannot be used
-├── OptionError             a parameter or command-line option outside what is accepted
+├── OptionError             a parameter or command-line option with a value that is not accepted
 ├── BackboneError           a backbone that cannot be loaded, verified or run
 └── RunError                a run folder that is damaged, of another format, or not a run at all
 """
@@ -13,9 +13,9 @@ from __future__ import annotations
 class FlawsortError(Exception):
     """Base of every error that flawsort raises on purpose.
 
-    parameter: the one at fault, where it is one. It begins the sentence that the problem goes on
-    with, and the command line puts its option there: "must be at least 2. Got 1." of n_clusters
-    reads "n_clusters must be at least 2. Got 1.", or "--clusters must be ...".
+    parameter: the name of the parameter at fault, if there is one. It is put in front of the
+    problem: "must be at least 2. Got 1." becomes "n_clusters must be at least 2. Got 1.". The
+    command line uses the name of its option instead: "--clusters must be ...".
     """
 
     def __init__(self, problem: str = "", *, parameter: str | None = None) -> None:
@@ -32,7 +32,7 @@ class InputError(FlawsortError):
 
 
 class OptionError(FlawsortError, ValueError):
-    """A parameter outside what is accepted: its name, what it must be, what it was."""
+    """A parameter with a value that is not accepted: its name, the accepted values, the value."""
 
 
 class BackboneError(FlawsortError):
@@ -44,5 +44,5 @@ class RunError(FlawsortError):
 
 
 def first_line(error: Exception) -> str:
-    """What an error of somebody else's says, short enough for a line of ours."""
+    """The first line of another library's error message, at most 300 characters."""
     return str(error).strip().partition("\n")[0][:300] or type(error).__name__

@@ -1,4 +1,4 @@
-"""The values that travel between stages: frozen, their shapes checked on construction."""
+"""The values that stages pass on: immutable, with shapes checked on construction."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from flawsort.core.errors import InputError
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Ints: TypeAlias = NDArray[np.integer[Any]]
 Bools: TypeAlias = NDArray[np.bool_]
-# Called with the name of a stage, how much of it is done, and how much there is.
+# Called with the name of a stage, the number of finished steps, and their total number.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file in an object store, or wherever else fsspec reads: s3://bucket/parts/7.png."""
+    """A file in an object store or another place that fsspec can read: s3://bucket/parts/7.png."""
 
     url: str
 
@@ -37,17 +37,17 @@ class RemoteFile:
         return Path(self.name).suffix
 
     def absolute(self) -> RemoteFile:
-        """As of a path: what it is wherever one stands."""
+        """Itself, as a URL is always absolute. For use in place of a Path."""
         return self
 
     def read_bytes(self) -> bytes:
-        """All of it. Whatever the store raises comes as an OSError."""
-        from flawsort.core.remote import read_bytes  # which stands on this module
+        """The content of the file. All errors of the store are raised as OSError."""
+        from flawsort.core.remote import read_bytes
 
         return read_bytes(self.url)
 
     def open(self) -> BinaryIO:
-        """For reading little of it: only the ranges that are looked at are fetched."""
+        """A stream that fetches only the ranges that are read."""
         from flawsort.core.remote import open_ranges
 
         return open_ranges(self.url)
@@ -59,7 +59,7 @@ Source: TypeAlias = Path | RemoteFile | NDArray[Any]
 
 @dataclass(frozen=True)
 class SetAside:
-    """A file that could not be used, and why. It stops nothing and is reported."""
+    """A file that could not be used, and why. The work goes on without it, and reports it."""
 
     name: str
     reason: str
@@ -69,7 +69,7 @@ class SetAside:
 class ImageSet:
     """Images to work on, in the order in which results are shown.
 
-    names: unique, for people: the path below the folder it was found in, with forward slashes.
+    names: unique and readable: the path below the source folder, with forward slashes.
     sources: where the pixels are.
     digests: SHA-256 of each file's bytes (or of the array), as hexadecimal.
     set_aside: files that were found and could not be used.
@@ -97,7 +97,7 @@ class ImageSet:
         return f"<ImageSet of {len(self):,}: {first}{more}{aside}>"
 
     def take(self, rows: Sequence[int] | Ints) -> ImageSet:
-        """The images at `rows`, in that order; what was set aside stays listed."""
+        """The images at `rows`, in that order. `set_aside` stays the same."""
         return ImageSet(
             tuple(self.names[i] for i in rows),
             tuple(self.sources[i] for i in rows),
@@ -106,13 +106,13 @@ class ImageSet:
         )
 
     def without(self, bad: Sequence[SetAside]) -> ImageSet:
-        """The set less the images named in `bad`, which join those set aside."""
+        """The set without the images named in `bad`, which are added to `set_aside`."""
         names = {entry.name for entry in bad}
         kept = self.take([i for i, name in enumerate(self.names) if name not in names])
         return ImageSet(kept.names, kept.sources, kept.digests, self.set_aside + tuple(bad))
 
     def duplicates(self) -> tuple[tuple[str, ...], ...]:
-        """Groups of names whose content is the same byte for byte."""
+        """Groups of names whose content is identical."""
         groups: dict[str, list[str]] = {}
         for name, digest in zip(self.names, self.digests, strict=True):
             groups.setdefault(digest, []).append(name)

@@ -1,4 +1,4 @@
-"""Files behind URLs, such as s3://bucket/parts, through fsspec: found and read."""
+"""List and read files behind URLs, such as s3://bucket/parts, with fsspec."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any, BinaryIO
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.text import first_line
 
-# Two letters at least, so that C:// stays a path.
+# At least two letters, so that C:// stays a path.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # Enough for the header of most images.
 _RANGE = 2**16
 
 
 def is_url(source: str | Path) -> bool:
-    """Whether a source is behind a URL. A Path is none: it has lost the double slash."""
+    """Whether a source is a URL. A Path never is: it has lost the double slash."""
     return isinstance(source, str) and _URL.match(source) is not None
 
 
@@ -48,9 +48,9 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 def kind_of(url: str) -> str | None:
-    """What is there: "folder", "file", or None for nothing."""
+    """Whether a URL is a "folder" or a "file"; None if it does not exist."""
     system, path = file_system(url)
-    with _said_plainly(url):
+    with _as_input_error(url):
         system.invalidate_cache()
         if system.isfile(path):
             return "file"
@@ -58,10 +58,10 @@ def kind_of(url: str) -> str | None:
 
 
 def files_below(url: str, depth: int | None = None) -> list[str]:
-    """The paths of all files below a folder, sorted, at most `depth` names long; hidden ones and
-    those in hidden folders left out."""
+    """The sorted relative paths of all files below a folder, at most `depth` levels deep, without
+    hidden files and folders."""
     system, path = file_system(url)
-    with _said_plainly(url):
+    with _as_input_error(url):
         found = system.find(path, maxdepth=depth)
     base = system._strip_protocol(path).rstrip("/") + "/"
     names = [str(entry)[len(base) :] for entry in found if str(entry).startswith(base)]
@@ -69,14 +69,14 @@ def files_below(url: str, depth: int | None = None) -> list[str]:
 
 
 def read_bytes(url: str) -> bytes:
-    """What a file holds. Whatever the store raises comes as an OSError."""
+    """The content of a file. All errors of the store are raised as OSError."""
     system, path = file_system(url)
     with as_os_error():
         return bytes(system.cat_file(path))
 
 
 def open_ranges(url: str) -> BinaryIO:
-    """A file of which only the ranges that are read are fetched."""
+    """A stream that fetches only the ranges that are read."""
     system, path = file_system(url)
     with as_os_error():
         stream: BinaryIO = system.open(path, "rb", block_size=_RANGE)
@@ -85,7 +85,7 @@ def open_ranges(url: str) -> BinaryIO:
 
 @contextmanager
 def as_os_error() -> Iterator[None]:
-    """Whatever a store's driver raises comes as an OSError with its words."""
+    """Turn any error of a store's driver into an OSError with the same message."""
     try:
         yield
     except OSError as error:
@@ -101,8 +101,8 @@ def as_os_error() -> Iterator[None]:
 
 
 @contextmanager
-def _said_plainly(url: str) -> Iterator[None]:
-    """Stores raise errors of their own for wrong credentials, missing buckets, no network."""
+def _as_input_error(url: str) -> Iterator[None]:
+    """Turn a store's errors into an InputError: wrong credentials, missing buckets, no network."""
     try:
         yield
     except Exception as error:

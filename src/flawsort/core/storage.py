@@ -1,7 +1,8 @@
-"""Files and folders that are there whole or not at all: the only module that renames any.
+"""Write files and folders atomically. No other module renames files or folders.
 
-Everything is filled under a temporary name beside its place and moved there at the end. An error
-removes it again. What a killed process leaves goes when the next one writes to the same folder.
+Everything is written under a temporary name next to its final path and moved there at the end. An
+error removes the temporary. Those of a killed process are removed when the next process writes to
+the same folder.
 """
 
 from __future__ import annotations
@@ -32,20 +33,22 @@ from flawsort.core.temporaries import (
 
 Piece: TypeAlias = bytes | memoryview
 Content: TypeAlias = str | Piece | Iterable[Piece] | Callable[[IO[bytes]], object]
-"""What a file is to hold: text, bytes, pieces of them, or a function that writes to the file."""
+"""The content of a file: text, bytes, several pieces of bytes, or a function that writes it."""
 
-# In seconds. Windows moves nothing that another program, such as a virus scanner, has open.
+# In seconds. Windows cannot move a file that another program, such as a virus scanner, has open.
 _PATIENCE = 2.0 if os.name == "nt" else 0.0
-# What a system says that cannot let two folders change places.
+# Error codes of systems that cannot exchange two folders.
 _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
-# Folders that this process has cleared of what others left.
+# Folders in which this process has already removed abandoned temporary files.
 _cleared: set[Path] = set()
 
 
 class Unpublished(OSError):  # noqa: N818
-    """A folder is whole but could not be moved to its place; the cause says why. kept: where it
-    is."""
+    """A folder is complete but could not be moved to its final path; __cause__ has the reason.
+
+    kept: where the folder is now.
+    """
 
     def __init__(self, kept: Path) -> None:
         super().__init__(f"The folder is whole, in '{kept}'.")
@@ -53,8 +56,8 @@ class Unpublished(OSError):  # noqa: N818
 
 
 def write_whole(place: str | Path, content: Content, *, parents: bool = False) -> None:
-    """Write a file so that it is there whole or not at all. place: a path, or a URL as text.
-    parents: make the folders above it."""
+    """Write a file atomically: it is complete or does not exist. place: a path, or a URL as text.
+    parents: create missing parent folders."""
     if is_url(place):
         _write_to_store(str(place), content)
         return
@@ -64,8 +67,8 @@ def write_whole(place: str | Path, content: Content, *, parents: bool = False) -
 
 @contextmanager
 def new_file(place: Path, *, parents: bool = False) -> Iterator[Path]:
-    """A path to write to, which becomes the file at `place` at the end. A link stays a link; a pipe
-    or a device is written to as it is."""
+    """A temporary path to write to, which becomes the file at `place` at the end. A link stays a
+    link. A pipe or a device is written to directly."""
     replacing = place.exists()
     if replacing and not place.is_file():
         yield place
@@ -74,7 +77,7 @@ def new_file(place: Path, *, parents: bool = False) -> Iterator[Path]:
         place = place.resolve()
     if parents:
         place.parent.mkdir(parents=True, exist_ok=True)
-    if place.parent not in _cleared:  # once: it may hold many files, and get many more
+    if place.parent not in _cleared:  # once: listing a folder with many files is slow
         clear_left_overs(place.parent)
         _cleared.add(place.parent)
     if replacing:
@@ -96,10 +99,10 @@ def new_folder(
 ) -> Iterator[Path]:
     """An empty folder to fill, which becomes the folder at `place` at the end.
 
-    replace: a folder that is there gives way when the new one is whole (`recover` it before you
-    look whether it is there); otherwise it is an error. before_publish: called when the new one is
-    whole; may raise to keep it from its place. rescue: a new one that is whole but cannot be moved
-    to its place stays beside it, and Unpublished says where.
+    replace: whether an existing folder is replaced once the new one is complete (call `recover`
+    before you test whether it exists); if False, an existing folder is an error. before_publish:
+    called when the new folder is complete; it may raise to prevent the move. rescue: keep a
+    complete folder that cannot be moved to `place` next to it, and raise Unpublished with its path.
     """
     place = place.resolve()
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +131,7 @@ def new_folder(
 
 
 def recover(place: Path) -> None:
-    """Bring back a folder whose replacement was killed between its two moves."""
+    """Restore a folder if a process was killed between the two moves that replace it."""
     place = place.resolve()
     abandoned = {path for path, _ in left_over(place.parent, "old")}
     for old in named_for(place, "old"):
@@ -139,10 +142,11 @@ def recover(place: Path) -> None:
 
 
 def replace_together(folder: Path, contents: Mapping[str, Content]) -> None:
-    """Replace several files of a folder as one: all of them are new, or none.
+    """Replace several files of a folder in one transaction: all of them, or none.
 
-    The last one decides: it holds the SHA-256 of the others. Where this is killed before that one
-    is in place, `read_known` finds the others as they were, and `settle` puts them back.
+    The last file decides, because it holds the SHA-256 of the others. If the process is killed
+    before that file is replaced, `read_known` still reads the old versions of the others, and
+    `settle` restores them.
     """
     *others, last = contents
     kept: dict[str, Path] = {}
@@ -168,8 +172,8 @@ def replace_together(folder: Path, contents: Mapping[str, Content]) -> None:
 
 
 def settle(folder: Path, hashes: Mapping[str, str]) -> None:
-    """Put back what was killed within `replace_together`, and clear what it left. hashes: of the
-    files of the folder."""
+    """Finish a `replace_together` that was killed: restore old versions where they are the valid
+    ones, and remove temporary files. hashes: the valid SHA-256 of each file of the folder."""
     for path, name in left_over(folder, "kept"):
         known = hashes.get(name)
         if known is not None and _holds(path, known) and not _holds(folder / name, known):
@@ -180,7 +184,7 @@ def settle(folder: Path, hashes: Mapping[str, str]) -> None:
 
 
 def read_known(path: Path, known: str) -> bytes | None:
-    """What a file holds that has this SHA-256; None where it has another."""
+    """The content of the file, or of its backup, with this SHA-256; None if neither has it."""
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() == known:
         return content
@@ -190,14 +194,16 @@ def read_known(path: Path, known: str) -> bytes | None:
 
 
 def sha256(path: Path) -> str:
-    """Of what a file holds, as hexadecimal digits."""
+    """The SHA-256 of a file's content, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def try_writing(place: Path) -> None:
-    """Raise the OSError that a file or a folder at a place would raise at the end, before hours of
-    work. Makes the folders above it; leaves what is there as it is, but for what was left over."""
+    """Check before hours of work that a file or folder can be written; raise the OSError if not.
+
+    Creates missing parent folders and removes abandoned temporary files, but changes nothing else.
+    """
     place = place.resolve()
     place.parent.mkdir(parents=True, exist_ok=True)
     clear_left_overs(place.parent)
@@ -237,14 +243,14 @@ def _write_to_store(url: str, content: Content) -> None:
             system.pipe_file(partial, stream.getvalue())
             system.mv(partial, path)
         except BaseException:
-            with suppress(Exception):  # the first error is the one to tell
+            with suppress(Exception):  # report the first error
                 if system.exists(partial):
                     system.rm_file(partial)
             raise
 
 
 def _check_writable(place: Path) -> None:
-    """A file that may not be written is not replaced either."""
+    """Do not replace a read-only file, although the system would allow it."""
     if place.is_file() and not os.access(place, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
 
@@ -256,7 +262,7 @@ def _keep_mode(place: Path, partial: Path) -> None:
 
 
 def _move(source: Path, target: Path, *, patience: float = _PATIENCE) -> None:
-    """Rename a file or a folder. A file that is there is replaced."""
+    """Rename a file or a folder. An existing file is replaced."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -269,7 +275,7 @@ def _move(source: Path, target: Path, *, patience: float = _PATIENCE) -> None:
 
 
 def _publish(partial: Path, place: Path, replace: bool) -> Path | None:
-    """Move a folder to its place. Returns where the one is now that was there, if any."""
+    """Move a folder to its final path. Returns the new path of the replaced folder, if any."""
     if not place.exists():
         _move(partial, place)
         return None
@@ -282,14 +288,14 @@ def _publish(partial: Path, place: Path, replace: bool) -> Path | None:
         try:
             _move(partial, place)
         except BaseException:
-            with suppress(OSError):  # then `recover` does it
+            with suppress(OSError):  # `recover` restores it later
                 _move(old, place)
             raise
     return old
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders change places in one step. False where the system cannot do that."""
+    """Exchange two folders atomically. Returns False if the system does not support it."""
     import ctypes
 
     here, swap = -100, 2
@@ -314,7 +320,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _rescued(partial: Path, place: Path) -> Path:
-    """A folder that is whole under a name that nobody takes for left over."""
+    """Rename a complete folder so that it is never removed as abandoned. Returns its path."""
     finished = beside(place, "finished")
     try:
         _move(partial, finished)
@@ -325,7 +331,7 @@ def _rescued(partial: Path, place: Path) -> Path:
 
 @contextmanager
 def _copy(path: Path) -> Iterator[Path]:
-    """A copy of a file beside it, which stays after an error of another's."""
+    """A backup of a file next to it. It stays if the body of the `with` statement fails."""
     with claimed(beside(path, "kept")) as kept:
         try:
             shutil.copy2(path, kept)
@@ -336,7 +342,7 @@ def _copy(path: Path) -> Iterator[Path]:
 
 
 def _undo(folder: Path, kept: Mapping[str, Path], moved: Iterable[str]) -> None:
-    """Put files back as they were. Where that fails their copies stay, for `read_known`."""
+    """Restore files from their backups. If that fails, the backups stay for `read_known`."""
     for name, path in kept.items():
         with suppress(OSError):
             _move(path, folder / name)

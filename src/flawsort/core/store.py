@@ -1,6 +1,7 @@
-"""Things that can be computed again, kept under keys: a file each, on a disk or in an object store.
+"""A key-value store for results that can be recomputed: one file each, on disk or at a URL.
 
-A file ends with the SHA-256 of what stands before it. One that does not match counts as missing.
+Each file ends with the SHA-256 of its content. A file whose checksum does not match counts as
+missing.
 """
 
 from __future__ import annotations
@@ -20,34 +21,35 @@ from flawsort.core.storage import Content, Piece, write_whole
 from flawsort.core.temporaries import clear_left_overs
 
 FORMAT = 5
-"""Of all that is kept to save time: bags, parts of batches, thumbnails, checkpoints and results of
-the paper. Bump it when one of them changes its meaning; all of them are computed again then."""
+"""The format version of everything that is stored to save time: bags, parts of batches, thumbnails,
+checkpoints, and results of the paper. Increase it when the meaning of one of them changes; all of
+them are then recomputed."""
 
 _DIGEST_BYTES = 32
 
 
 class Folder(Protocol):
-    """Files by their names. Whatever goes wrong is an OSError."""
+    """A folder of files by name. All errors are raised as OSError."""
 
     def names(self) -> set[str]:
-        """Of all files that are there; none where there is no such folder."""
+        """The names of all files; empty if the folder does not exist."""
 
     def has(self, name: str) -> bool: ...
 
     def read(self, name: str) -> bytes: ...
 
     def write(self, name: str, content: Content) -> None:
-        """Write a file so that it is there whole or not at all, and the folder with it."""
+        """Write a file atomically. Creates the folder if it does not exist."""
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
 
     def remove_all(self) -> None:
-        """Remove the folder with all that is in it, if it is there."""
+        """Remove the folder and its content, if it exists."""
 
 
 def folder_at(place: str) -> Folder:
-    """The folder at a local path or a URL; it need not be there."""
+    """The folder at a local path or a URL; it need not exist."""
     return StoredFolder(place) if is_url(place) else LocalFolder(Path(place))
 
 
@@ -82,7 +84,7 @@ class LocalFolder:
 
 @dataclass(frozen=True)
 class StoredFolder:
-    """What lies below a URL."""
+    """A folder behind a URL."""
 
     url: str
 
@@ -90,7 +92,7 @@ class StoredFolder:
         system, path = file_system(self.url)
         try:
             with as_os_error():
-                system.invalidate_cache()  # others write here too
+                system.invalidate_cache()  # other machines write here too
                 return {str(one).rpartition("/")[2] for one in system.ls(path, detail=False)}
         except FileNotFoundError:
             return set()
@@ -120,34 +122,33 @@ class StoredFolder:
 
 
 class Store:
-    """Things of one setting, in a folder of their own below a path or a URL.
+    """Values by key, in one folder per setting below a path or a URL.
 
-    setting: all that decides what they are besides their keys. suffix: how their files end.
+    setting: everything that determines the values besides their keys. suffix: of the file names.
     """
 
     def __init__(self, place: str | Path, setting: Mapping[str, object], *, suffix: str) -> None:
         text = json.dumps({"format": FORMAT, **setting}, sort_keys=True, default=str)
-        # A folder a setting and not many small ones: to open a file in one that was not used for a
-        # while takes longer than to write it.
-        of = hashlib.sha256(text.encode()).hexdigest()[:20]
-        self.folder = f"{str(place).rstrip('/')}/{of}"
+        # One folder per setting instead of many small ones: opening a file in a folder that was not
+        # used for a while takes longer than writing it.
+        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
+        self.folder = f"{str(place).rstrip('/')}/{digest}"
         self.files = folder_at(self.folder)
         self._suffix = suffix
 
     def name(self, key: str) -> str:
-        """The name of the file of a key, whether or not it is there."""
+        """The file name of a key, whether or not the file exists."""
         return hashlib.sha256(key.encode()).hexdigest()[:40] + self._suffix
 
     def names(self) -> set[str]:
-        """Of the files that are there."""
+        """The names of the existing files."""
         return {name for name in self.files.names() if name.endswith(self._suffix)}
 
     def has(self, key: str) -> bool:
         return self.files.has(self.name(key))
 
     def load(self, key: str) -> memoryview | None:
-        """What is kept under a key; None where nothing is, or it cannot be read. What is damaged
-        is removed."""
+        """The value of a key; None if it is missing or unreadable. Damaged files are removed."""
         name = self.name(key)
         try:
             content = unsealed(self.files.read(name))
@@ -157,11 +158,11 @@ class Store:
             if content is None:
                 self.files.remove(name)
             elif isinstance(self.files, LocalFolder):
-                os.utime(self.files.path / name)  # the least recently used go first
+                os.utime(self.files.path / name)  # `prune` removes the least recently used first
         return content
 
     def save(self, key: str, pieces: Iterable[Piece]) -> None:
-        """Keep something, whole or not at all. OSError where that cannot be."""
+        """Store a value atomically. Raises OSError if that fails."""
         self.files.write(self.name(key), sealed(pieces))
 
     def remove(self, key: str) -> None:
@@ -169,7 +170,7 @@ class Store:
 
 
 def sealed(pieces: Iterable[Piece]) -> Iterable[Piece]:
-    """The pieces, and then the SHA-256 of them all."""
+    """The pieces, followed by the SHA-256 of all of them."""
     check = hashlib.sha256()
     for piece in pieces:
         check.update(piece)
@@ -178,14 +179,14 @@ def sealed(pieces: Iterable[Piece]) -> Iterable[Piece]:
 
 
 def unsealed(content: bytes) -> memoryview | None:
-    """What was sealed; None where it is not what was written."""
+    """The content without its checksum; None if the checksum does not match."""
     payload, check = memoryview(content)[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     return payload if hashlib.sha256(payload).digest() == check else None
 
 
 def prune(place: Path, suffix: str, limit: int) -> None:
-    """Remove the least recently used files of all stores below a path, until the rest takes at
-    most `limit` bytes, and what processes left that were killed while they wrote."""
+    """Remove the least recently used files of all stores below a path until the rest takes at
+    most `limit` bytes. Also removes the temporary files of killed processes."""
     found: list[tuple[float, int, str]] = []
     for folder in _folders_in(place):
         clear_left_overs(Path(folder))
@@ -195,11 +196,11 @@ def prune(place: Path, suffix: str, limit: int) -> None:
                     with contextlib.suppress(OSError):  # another process prunes it too
                         stat = entry.stat()
                         found.append((stat.st_mtime, stat.st_size, entry.path))
-    size = sum(one[1] for one in found)
+    size = sum(bytes_ for _, bytes_, _ in found)
     for _, bytes_, path in sorted(found):
         if size <= limit:
             break
-        with contextlib.suppress(OSError):  # a folder that lets nothing go is no reason to stop
+        with contextlib.suppress(OSError):  # go on if a file cannot be removed
             os.unlink(path)
             size -= bytes_
 

@@ -1,4 +1,4 @@
-"""Tables: each column declared once; CSV and parquet are written, and parquet read, here alone."""
+"""Tables with declared columns. Only this module writes CSV, and reads and writes parquet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from flawsort.core.errors import InputError
 
-# The columns by name, all of one length, in the order in which they are written.
+# The columns by name, all of the same length, in the order in which they are written.
 Table: TypeAlias = dict[str, list[Any]]
 Of = TypeVar("Of")
 
@@ -21,8 +21,8 @@ FRAME_WIDTH = 32
 
 @dataclass(frozen=True)
 class Type:
-    """What a column holds. arrow: the type in a parquet file. show: a value as text, in a CSV file
-    and for people."""
+    """The type of a column. arrow: its name in a parquet file. show: formats a value as text, for
+    CSV files and for display."""
 
     arrow: str
     show: Callable[[Any], str]
@@ -37,8 +37,8 @@ _TYPES = {bool: FLAG, int: INTEGER, float: NUMBER}
 
 @dataclass(frozen=True)
 class Column(Generic[Of]):
-    """A column of a table. doc: what it means. values: one a row, from what the table is made of.
-    optional: added to a format that was in use already, so that older tables lack it."""
+    """A column of a table. doc: what it means. values: gives one value per row, from the source of
+    the table. optional: added to an existing format, so older tables lack it."""
 
     name: str
     type: Type
@@ -48,7 +48,7 @@ class Column(Generic[Of]):
 
 
 class Columns(Generic[Of]):
-    """The columns of a kind of table. A table may lack some of them, or have others too."""
+    """The declared columns of one kind of table. A table may lack some of them, or have others."""
 
     def __init__(self, *columns: Column[Of]) -> None:
         self._columns = {column.name: column for column in columns}
@@ -61,7 +61,7 @@ class Columns(Generic[Of]):
         return {name: list(column.values(source)) for name, column in self._columns.items()}
 
     def missing(self, table: Table) -> list[str]:
-        """The names of the columns that a table lacks and must have."""
+        """The names of the required columns that a table lacks."""
         needed = [column for column in self._columns.values() if not column.optional]
         return [column.name for column in needed if column.name not in table]
 
@@ -89,7 +89,7 @@ class Columns(Generic[Of]):
         return content.getvalue()
 
     def _type(self, name: str, values: Sequence[Any]) -> Type:
-        """As declared; of a column that is not, as its first value is."""
+        """The declared type of a column; for an undeclared one, the type of its first value."""
         if name in self._columns:
             return self._columns[name].type
         return _TYPES.get(type(values[0]), TEXT) if values else TEXT
@@ -105,13 +105,13 @@ def read_parquet(content: bytes) -> Table:
 
 
 def as_rows(table: Table) -> list[dict[str, Any]]:
-    """The rows of a table, each as values by column."""
+    """The rows of a table as dictionaries, column name to value."""
     return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
 
 
 class Frame:
-    """A table to look at where pandas is not installed. `frame["score"]` is a column, `rows` are
-    its rows as dictionaries, and `len` counts them."""
+    """A simple table for use without pandas. `frame["score"]` is a column, `rows` are the rows as
+    dictionaries, and `len` is their number."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -162,7 +162,7 @@ class Frame:
 
 
 def make_frame(table: Table) -> Any:
-    """A pandas DataFrame of a table, or a Frame where pandas is not installed."""
+    """A table as a pandas DataFrame, or as a Frame if pandas is not installed."""
     try:
         import pandas
     except ImportError:
@@ -176,8 +176,8 @@ def _short(text: str) -> str:
 
 
 def _csv_line(cells: Sequence[str]) -> str:
-    # The writer quotes only those line breaks that it ends lines with itself, and file names may
-    # hold both.
+    # The writer quotes only the line breaks of its own terminator, and file names may contain "\r"
+    # and "\n".
     line = io.StringIO()
     csv.writer(line, lineterminator="\r\n").writerow(cells)
     return line.getvalue().removesuffix("\r\n")

@@ -1,6 +1,7 @@
-"""Temporary names beside a place, and what killed processes left under such names.
+"""Temporary paths next to their final path, and the cleanup of those that killed processes left.
 
-A name says of what it is, and which process of which machine made it: .NAME.KIND-MACHINE-PID-N.
+A temporary name holds the final name, and the machine and process that made it:
+.NAME.KIND-MACHINE-PID-N.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["partial", "old", "kept", "finished"]
-"""partial: not whole yet. old: a folder that is giving way to a new one. kept: a copy of a file
-that is being replaced. finished: a folder that is whole and could not be moved to its place; it is
-a person's to move, and never counts as left over."""
+"""partial: not complete yet. old: a folder that is being replaced. kept: a backup of a file that is
+being replaced. finished: a complete folder that could not be moved to its final path; the user has
+to move it, and it never counts as abandoned."""
 
-# In seconds. Nobody writes for a day without making a file: what is older is nobody's.
+# In seconds. No process works for a day without creating a file, so older ones are abandoned.
 ABANDONED_AFTER = 86_400
-# With what is added to it, a name has at most 255 bytes.
+# In bytes. File names have at most 255, and a temporary name adds to the final one.
 _LONGEST = 180
 _NAME = re.compile(r"\.(.+)\.(partial|old|kept)-([0-9a-f]{6})-(\d+)-\d+", re.DOTALL)
 
 _numbers = itertools.count()
-# Names and not paths: a folder may be reached by several, and no two temporary names are alike.
+# Names, not paths: temporary names are unique, while several paths may lead to one folder.
 _in_use: set[str] = set()
 
 
 @contextmanager
 def temporary(place: Path) -> Iterator[Path]:
-    """A name beside a place that nobody else has. After an error nothing is left there."""
+    """A unique temporary path next to a final path. It is removed after an error."""
     path = beside(place, "partial")
     with claimed(path):
         try:
@@ -49,7 +50,7 @@ def temporary(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def claimed(path: Path) -> Iterator[Path]:
-    """While a path is in use, no thread of this process takes it for left over."""
+    """Mark a path as in use, so that no thread of this process removes it as abandoned."""
     _in_use.add(path.name)
     try:
         yield path
@@ -58,34 +59,35 @@ def claimed(path: Path) -> Iterator[Path]:
 
 
 def beside(place: Path, kind: Kind) -> Path:
-    """A new temporary path beside a place."""
+    """A new temporary path next to a final path."""
     return place.with_name(temporary_name(place.name, kind))
 
 
 def temporary_name(name: str, kind: Kind) -> str:
-    """A new temporary name for what will be called `name`."""
+    """A new temporary name for a file or folder that gets the name `name` in the end."""
     return f".{_shortened(name)}.{kind}-{_machine()}-{os.getpid()}-{next(_numbers)}"
 
 
 def named_for(place: Path, kind: Kind) -> list[Path]:
-    """The temporary paths of a kind beside a place that are of it, in the order of their names."""
+    """The temporary paths of a kind that belong to a final path, sorted by name."""
     found = _listed(place.parent, kind)
     return [path for path, name in found if name[1] == _shortened(place.name)]
 
 
 def left_over(folder: Path, kind: Kind) -> list[tuple[Path, str]]:
-    """What processes left in a folder that were killed, and the name of that of which it is."""
+    """The abandoned temporary paths of a kind in a folder, each with its final name (shortened if
+    long)."""
     return [(path, name[1]) for path, name in _listed(folder, kind) if _abandoned(path, name)]
 
 
 def clear_left_overs(folder: Path) -> None:
-    """Remove what processes left in a folder that were killed while they wrote to it."""
+    """Remove the partial files and folders that killed processes left in a folder."""
     for path, _ in left_over(folder, "partial"):
         remove(path)
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, as far as that is allowed."""
+    """Remove a file or a folder. Errors are ignored."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -94,7 +96,7 @@ def remove(path: Path) -> None:
 
 
 def _listed(folder: Path, kind: Kind) -> list[tuple[Path, re.Match[str]]]:
-    """Nothing where the folder cannot be listed."""
+    """The temporary paths of a kind in a folder; none if the folder cannot be listed."""
     try:
         names = sorted(name for name in os.listdir(folder) if name[0] == ".")
     except OSError:
@@ -104,7 +106,7 @@ def _listed(folder: Path, kind: Kind) -> list[tuple[Path, re.Match[str]]]:
 
 
 def _abandoned(path: Path, name: re.Match[str]) -> bool:
-    """Whether nobody will go on with it: its process has ended, or nobody did for a day."""
+    """Whether a temporary is abandoned: its process has ended, or it has not changed for a day."""
     if path.name in _in_use:
         return False
     machine, process = name[3], int(name[4])
@@ -117,8 +119,8 @@ def _abandoned(path: Path, name: re.Match[str]) -> bool:
 
 
 def _alive(process: int) -> bool:
-    """Whether a process of this machine is there, as far as that can be known."""
-    if sys.platform == "win32":  # there, asking would end it
+    """Whether a process runs on this machine; True if that cannot be found out."""
+    if sys.platform == "win32":  # os.kill would end the process there
         return True
     try:
         os.kill(process, 0)
@@ -137,5 +139,5 @@ def _shortened(name: str) -> str:
 
 @cache
 def _machine() -> str:
-    """Folders may be shared by machines, which count their processes each on its own."""
+    """A hash of this machine's name. Machines may share a folder, and each has its own PIDs."""
     return hashlib.sha256(platform.node().encode()).hexdigest()[:6]

@@ -1,4 +1,4 @@
-"""Work in threads and in blocks: an ordered, bounded map, and BLAS kept to one thread inside it."""
+"""Work in threads and in blocks: an ordered, bounded map, and BLAS limited to one thread."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Result = TypeVar("Result")
 Value = TypeVar("Value", bound=np.generic)
 
 
-# The limit that is in force, see `limit`.
+# The current limit, set by `limit`.
 _limit: int | None = None
 
 
 def n_threads() -> int:
-    """The processors this process may use, or the limit where there is one."""
+    """The number of processors this process may use, or the limit if one is set."""
     if _limit is not None:
         return _limit
     if hasattr(os, "sched_getaffinity"):
@@ -33,7 +33,7 @@ def n_threads() -> int:
 
 @contextmanager
 def limit(threads: int) -> Iterator[None]:
-    """Work in this many threads, our own and those of BLAS, in the whole process."""
+    """Limit the threads of the whole process to this many, both flawsort's and those of BLAS."""
     global _limit
     from threadpoolctl import threadpool_limits
 
@@ -47,7 +47,7 @@ def limit(threads: int) -> Iterator[None]:
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """One BLAS thread a product, for where the products themselves run in threads."""
+    """Limit BLAS to one thread per product, because the products themselves run in threads."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1, user_api="blas"):
@@ -55,7 +55,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def blocks(n_rows: int, at_once: int) -> Iterator[slice]:
-    """The rows 0 to n_rows in blocks of `at_once`, the last one shorter."""
+    """The rows 0 to n_rows in blocks of `at_once`; the last block may be shorter."""
     for start in range(0, n_rows, at_once):
         yield slice(start, min(start + at_once, n_rows))
 
@@ -69,8 +69,8 @@ def in_threads(
 ) -> Iterator[Result]:
     """The results of `work` in the order of the items.
 
-    threads: None for as many as there are processors.
-    ahead: how many items a thread may be in front of the consumer, which bounds the memory.
+    threads: None for one per processor.
+    ahead: how many items per thread may be computed before they are consumed. It bounds the memory.
     """
     threads = threads or n_threads()
     remaining = iter(items)
@@ -89,7 +89,7 @@ def in_threads(
 
 
 def in_blocks(work: Callable[[slice], NDArray[Value]], n_rows: int, at_once: int) -> NDArray[Value]:
-    """(n_rows, ...): the results of `work` for blocks of at most `at_once` rows, one after the
-    other. Blocks run in threads, with one BLAS thread each."""
+    """(n_rows, ...): the concatenated results of `work` for blocks of at most `at_once` rows. The
+    blocks run in threads, with one BLAS thread each."""
     with single_threaded_blas():
         return np.concatenate(list(in_threads(work, blocks(n_rows, at_once))))

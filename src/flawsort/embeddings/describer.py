@@ -1,4 +1,4 @@
-"""Bags to embeddings: compare, weigh, pool. Fitted once on a set, then repeatable on new bags."""
+"""Bags to embeddings: compare, weight, pool. Fitted once on a set, then applied to new bags."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ EVERY_PATCH_ALIKE = "every patch alike"
 
 @dataclass(frozen=True)
 class Features:
-    """What images come to before the extent of what is unusual joins the rest.
+    """The features of images before the extents are appended to the vectors.
 
     scores, weights: (n_images, n_patches). vectors: (n_images, dim). extents: (n_images,
-    n_extents), without columns where the pooling does not use them. regions: of all images.
+    n_extents), without columns if the pooling does not use them. regions: of all images.
     """
 
     scores: NDArray[np.floating[Any]]
@@ -43,8 +43,11 @@ class Features:
 
 @dataclass(frozen=True)
 class Described:
-    """scores, weights: (n_images, n_patches). embeddings: (n_images, dim). outlines, and
-    region_embeddings, (n_regions, dim): the regions of all images, in the same space."""
+    """The embeddings of images and of their regions, in the same space.
+
+    scores, weights: (n_images, n_patches). embeddings: (n_images, dim). outlines: the regions of
+    all images. region_embeddings: (n_regions, dim).
+    """
 
     scores: NDArray[np.floating[Any]]
     weights: NDArray[np.floating[Any]]
@@ -55,12 +58,12 @@ class Described:
 
 @dataclass(frozen=True, repr=False)
 class Describer:
-    """All that it takes to describe new bags as those of a fitted set were.
+    """The fitted state that computes embeddings, for new bags in the same way as for the set.
 
-    reference: None where every patch counts the same. temperature: in the units of the scores.
-    spread: the standard deviation of the set's scores. heat: which of them look normal.
-    whitening: (dim, dim), of residuals, and axes: how the extent of what is unusual joins the
-    embedding; None where the pooling does not use them.
+    reference: None if every patch counts the same. temperature: in the units of the scores.
+    spread: the standard deviation of the set's scores. heat: the scale on which scores look normal
+    or hot. whitening: (dim, dim), of residuals. axes: how extents are appended to embeddings.
+    Both are None if the pooling does not use them.
     """
 
     method: Method
@@ -77,28 +80,28 @@ class Describer:
 
     @property
     def pooling(self) -> Pooling:
-        """How patches become one vector."""
+        """The pooling that turns patches into one vector."""
         return POOLINGS[self.method.pooling]
 
     def describe(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Described:
-        """Describe new bags. own: (n_images,), see Reference.compare."""
-        return self.join(self.features(bags, own=own, progress=progress))
+        """Compute the embeddings of bags. self_rows: (n_images,), see Reference.compare."""
+        return self.join(self.features(bags, self_rows=self_rows, progress=progress))
 
     def features(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Features:
-        """What new bags come to before the extents join. own: as for `describe`."""
+        """Compute features, before the extents are appended. self_rows: as for `describe`."""
         if self.reference is None:
             return self._uniform_features(bags)
-        comparison = self.reference.compare(bags, own=own, progress=progress)
+        comparison = self.reference.compare(bags, self_rows=self_rows, progress=progress)
         return self.pool(bags, comparison, progress=progress)
 
     def pool(
         self, bags: Bags, comparison: Comparison, *, progress: Progress | None = None
     ) -> Features:
-        """What bags come to that were compared already."""
+        """Compute the features of bags from their comparison with the reference."""
         scores, valid = comparison.scores, bags.valid
         weights, among = self.pooling.focus(soft_weights(scores, self.temperature, valid))
         outlines = find_regions(scores, bags.grid, self.heat, among=among, valid=valid)
@@ -117,14 +120,14 @@ class Describer:
         return Features(scores, weights, vectors, self._extents(scores, bags.grid, valid), regions)
 
     def _uniform_features(self, bags: Bags) -> Features:
-        """What images come to that are compared with nothing: no scores, no regions."""
+        """The features without a reference: zero scores, uniform weights, no regions."""
         weights = uniform_weights(bags.patches.shape[:2], bags.valid)
         vectors, of_regions = self.pooling.pool(bags, weights, None)
         none = RegionFeatures(Outlines.of([]), of_regions, np.empty((0, 0)))
         return Features(np.zeros_like(weights), weights, vectors, np.empty((len(bags), 0)), none)
 
     def join(self, features: Features) -> Described:
-        """Images and regions with the extent of what is unusual as further coordinates."""
+        """Append the extents of images and regions to their vectors."""
         vectors, of_regions = features.vectors, features.regions.vectors
         if self.axes is not None:
             vectors = self.axes.append(vectors, features.extents)
@@ -133,8 +136,8 @@ class Describer:
         return Described(features.scores, features.weights, vectors, outlines, of_regions)
 
     def with_axes(self, features: Features) -> Describer:
-        """The same with axes for the extents as these images have them, where the pooling uses
-        them."""
+        """The same Describer with axes fitted to the extents of these images; unchanged if the
+        pooling does not use extents."""
         if not self.pooling.uses_extents or self.reference is None:
             return self
         axes = ExtentAxes.fit(features.vectors, features.extents, self.spread)
@@ -143,13 +146,13 @@ class Describer:
     def _extents(
         self, scores: Floats, grid: tuple[int, int], valid: Bools | None
     ) -> NDArray[np.float64]:
-        """See flawsort.embeddings.extent; none where the pooling does not use them."""
+        """(n_images, n_extents); no columns if the pooling does not use extents."""
         if not self.pooling.uses_extents:
             return np.empty((len(scores), 0))
         return extents(scores, grid, self.spread, valid)
 
     def for_many(self, n_images: int, n_patches: int) -> Describer:
-        """The same for this many images that come in batches, see Reference.for_many."""
+        """The same Describer for this many images in batches; see Reference.for_many."""
         if self.reference is None:
             return self
         return replace(self, reference=self.reference.for_many(n_images, n_patches))
@@ -165,8 +168,8 @@ def fit_state(
     heat: HeatScale,
     progress: Progress | None = None,
 ) -> Describer:
-    """What images are described with besides the reference, by bags that were compared with it:
-    the temperature and the whitening. order: of the bags, of which the first are measured."""
+    """A Describer with the temperature and the whitening fitted to bags that were compared with the
+    reference. order: of the bags; the whitening is measured on the first of them."""
     spread = score_spread(comparison.scores, bags.valid)
     temperature = method.temperature_for(normals=reference.knows_normal, spread=spread)
     pooling = POOLINGS[method.pooling]
@@ -175,5 +178,5 @@ def fit_state(
 
 
 def every_patch_alike(method: Method) -> Describer:
-    """For images that are compared with nothing: no patch is unusual."""
+    """A Describer without a reference: every patch counts the same."""
     return Describer(method, None, 1.0, 1.0, HeatScale(0.0, 1.0))

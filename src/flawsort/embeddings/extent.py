@@ -1,8 +1,8 @@
-"""How much of an image is unusual, and in what shape: what pooled patches no longer say.
+"""The extent of flaws: how large they are and what shape they have, which pooled patches lose.
 
-A small hole and a large one, a scratch and a stain may be of much the same patches. How the scores
-fall off from the most unusual patch to all of them tells how strong and how large a flaw is, and
-how far the unusual patches lie apart tells whether it is long, round or all over the place.
+A small and a large hole, or a scratch and a stain, may consist of much the same patches. How the
+scores decrease from the most unusual patch to the mean of all shows how strong and how large a flaw
+is. How far the unusual patches are spread shows whether it is long, round or scattered.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from flawsort.core.records import Bools, Floats
 from flawsort.core.threads import blocks
 from flawsort.embeddings.weights import ROWS_AT_ONCE, soft_weights
 
-# The profile of an image: the mean score of these shares of its patches, the most unusual ones.
+# The profile of an image: the mean scores of these shares of its patches, the most unusual ones.
 PROFILE_SHARES = (1 / 100, 1 / 10, 1.0)
-# Where it is unusual is settled sharply, in standard deviations of the set's scores.
+# The temperature of the weights that define the shape, in standard deviations of the set's scores.
 SHAPE_TEMPERATURE = 0.3
-# and among this share of its patches.
+# The share of the patches that define the shape.
 SHAPE_PATCHES = 1 / 8
-# How much the profile and the shape count beside the pooled patches.
+# The weights of the profile and of the shape relative to the pooled patches.
 PROFILE_WEIGHT = 0.4
 SHAPE_WEIGHT = 0.25
-# Extents that differ by less over a set are told apart no further: means of scores, in standard
-# deviations of all scores, and logarithms of axes. On the dev sets they differ by more.
+# Extents with a smaller standard deviation over a set are not scaled up further. The profile is in
+# standard deviations of all scores, the shape in logarithms. On the dev sets they vary by more.
 PROFILE_FLOOR = 0.1
 SHAPE_FLOOR = 0.4
-# Squared distances in an image of side 1, below which a shape is a point.
+# The squared distance below which a shape counts as a point, in an image of side 1.
 POINT = 1e-4
 
 N_EXTENTS = len(PROFILE_SHARES) + 2
@@ -38,8 +38,8 @@ N_EXTENTS = len(PROFILE_SHARES) + 2
 def extents(
     scores: Floats, grid: tuple[int, int], spread: float, valid: Bools | None = None
 ) -> NDArray[np.float64]:
-    """(n_images, N_EXTENTS): the profile of each image's scores, then the logarithms of how far
-    its unusual patches spread along their longer and their shorter axis.
+    """(n_images, N_EXTENTS): the profile of each image's scores, then the logarithms of the
+    variances of its unusual patches along their longer and their shorter axis.
 
     scores: (n_images, n_patches). grid: rows and columns of the patches. spread: the standard
     deviation of the set's scores.
@@ -55,7 +55,7 @@ def extents(
 
 
 def _profiles(scores: NDArray[np.float64], valid: Bools | None) -> NDArray[np.float64]:
-    """(n_images, n_shares): means from the top, of each image's valid patches."""
+    """(n_images, n_shares): the mean scores of the most unusual valid patches, for each share."""
     counted = np.full(len(scores), scores.shape[1])
     if valid is not None:
         scores = np.where(valid, scores, -np.inf)
@@ -71,10 +71,12 @@ def _profiles(scores: NDArray[np.float64], valid: Bools | None) -> NDArray[np.fl
 def _shapes(
     scores: NDArray[np.float64], grid: tuple[int, int], spread: float, valid: Bools | None
 ) -> NDArray[np.float64]:
-    """(n_images, 2): by the second moments of where the weights lie, in units of the image."""
+    """(n_images, 2): from the second moments of the positions of the weights, in units of the
+    image."""
     weights = soft_weights(scores, SHAPE_TEMPERATURE * spread, _highest(scores, valid))
     weights = weights.astype(np.float64)
-    # Sums that are 1 in single precision only would tell where in the image a thin line lies.
+    # With sums that are 1 only in single precision, the shape of a thin line would depend on its
+    # position.
     weights /= weights.sum(axis=1, keepdims=True)
     rows, columns = grid
     down, across = np.divmod(np.arange(rows * columns), columns)
@@ -90,8 +92,8 @@ def _shapes(
 
 
 def _highest(scores: NDArray[np.float64], valid: Bools | None) -> Bools:
-    """(n_images, n_patches): the SHAPE_PATCHES with the highest scores. Of equal ones all, where
-    the weights take the first: a shape must not lean to where patches are counted from."""
+    """(n_images, n_patches): the share SHAPE_PATCHES with the highest scores. All equal scores are
+    included, so that the shape does not depend on the order of the patches."""
     values = scores if valid is None else np.where(valid, scores, -np.inf)
     count = max(1, round(SHAPE_PATCHES * scores.shape[1]))
     least = -np.partition(-values, count - 1, axis=1)[:, count - 1 : count]
@@ -101,7 +103,7 @@ def _highest(scores: NDArray[np.float64], valid: Bools | None) -> Bools:
 
 @dataclass(frozen=True)
 class ExtentAxes:
-    """The extents as further coordinates, each scaled to the spread of the pooled patches.
+    """The extents as further coordinates, scaled relative to the spread of the pooled vectors.
 
     centres, scales: N_EXTENTS each.
     """

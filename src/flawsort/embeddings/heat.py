@@ -1,7 +1,7 @@
-"""Heat maps on one calibrated scale: a normal image looks normal, a flaw glows.
+"""Heat maps on one calibrated scale: normal images stay cold, flaws are hot.
 
-One scale serves a whole set. A scale for each image would paint the least normal patch of a good
-part as hot as a real flaw.
+One scale serves a whole set. With a scale for each image, the least normal patch of a good part
+would look as hot as a real flaw.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ HOT_PERCENTILE = 95.0
 HOTTEST_SHARE = 0.005
 OPACITY = 0.6
 
-# Lightness rises all the way from violet to pale yellow, so the order survives any kind of colour
-# blindness and a black-and-white print. (heat, red, green, blue)
+# (heat, red, green, blue). Lightness increases from violet to pale yellow, so the order is visible
+# with any kind of colour blindness and in a black-and-white print.
 COLOUR_STOPS = (
     (0.00, 62, 28, 116),
     (0.25, 134, 36, 128),
@@ -42,7 +42,7 @@ COLOUR_STOPS = (
 
 @dataclass(frozen=True)
 class HeatScale:
-    """What is drawn how hot: at or below `low` not at all, at or above `high` fully."""
+    """Maps scores to heat: 0 at or below `low`, 1 at or above `high`."""
 
     low: float
     high: float
@@ -54,7 +54,7 @@ class HeatScale:
             )
 
     def normalise(self, scores: Floats) -> NDArray[np.float64]:
-        """Scores of any shape to heat in 0..1, same shape. A score that is not a number is 0."""
+        """The heat of scores, in 0..1, with the same shape. NaN becomes 0."""
         values = np.nan_to_num(
             np.asarray(scores, dtype=np.float64), nan=self.low, posinf=self.high, neginf=self.low
         )
@@ -68,10 +68,10 @@ def calibrate(
     """The scale for a set of images.
 
     scores, valid: (n_images, n_patches). normal_scores: (n_normals, n_patches), of known-normal
-    images; without them the half of the set with the lowest image maxima stands in.
+    images; without them, the half of the set with the lowest image maxima is used instead.
     `low` is the 99th percentile of normal patches. `high` is the 95th percentile of image maxima,
-    but never closer to `low` than `low` is to the median normal patch: otherwise a set without
-    any flaw would be stretched until its noise glowed.
+    but never closer to `low` than `low` is to the median normal patch: otherwise noise would look
+    hot in a set without flaws.
     """
     patches = _masked(scores, valid)
     maxima = np.nanmax(patches, axis=1, initial=-np.inf)
@@ -86,14 +86,13 @@ def calibrate(
     low = float(np.nanpercentile(normal, NORMAL_PERCENTILE))
     spread = low - float(np.nanmedian(normal))
     high = max(float(np.percentile(maxima, HOT_PERCENTILE)), low + spread)
-    # Constant scores leave no spread at all: everything is then as normal as everything else.
+    # Constant scores have no spread: everything then looks normal.
     return HeatScale(low, high if high - low > 1e-9 * max(1.0, abs(low)) else low + 1.0)
 
 
 def image_heat(scores: Floats, scale: HeatScale, valid: Bools | None = None) -> Floats:
-    """How hot each image is, in 0..1: the mean heat of its hottest 0.5% of patches (at least one).
-
-    scores, valid: (n_images, n_patches). Returns (n_images,). Less nervous than the maximum.
+    """(n_images,): the heat of each image, in 0..1: the mean of its hottest 0.5% of patches (at
+    least one), which is less noisy than the maximum. scores, valid: (n_images, n_patches).
     """
     count = max(1, round(scores.shape[1] * HOTTEST_SHARE))
     top = np.empty(len(scores))

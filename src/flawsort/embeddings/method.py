@@ -1,4 +1,4 @@
-"""The choices of the method, and the presets: one place for every default."""
+"""The parameters of the method with their defaults, and the presets."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ NORMAL_TEMPERATURE = 1.0
 class Method:
     """How bags become embeddings.
 
-    weights: "auto" takes scores from the normals where there are any and from peers otherwise;
-        "uniform" makes every patch count the same.
-    pooling: one of `flawsort.embeddings.pooling.POOLINGS`. "residual" pools what sets patches
-        apart from the reference, "average" the patches themselves (Eq. 1).
-    nearest_share: from peers, a patch's score is the mean over this share of them, the nearest;
-        1 is the mean over all (Eq. 5).
-    n_peers: the size of a sample of peers (Eq. 7), or "all"; None takes all of up to 256 images
-        and a sample of 128 of more.
-    temperature: how sharply the weights focus, in units of the standard deviation of the set's
-        scores. None takes the default for the kind of reference.
-    absolute_temperature: the same in the units of the scores, the paper's tau; instead of
+    weights: "auto" compares patches with the normals if there are any, otherwise with peers;
+        "uniform" gives every patch the same weight.
+    pooling: one of `flawsort.embeddings.pooling.POOLINGS`. "residual" pools the differences between
+        patches and the reference, "average" the patches themselves (Eq. 1).
+    nearest_share: with peers, the score of a patch is the mean over this share of them, the
+        nearest; 1 is the mean over all (Eq. 5).
+    n_peers: the size of a sample of peers (Eq. 7), or "all". None takes all in a set of up to 256
+        images, and a sample of 128 in a larger one.
+    temperature: how sharply the weights focus on unusual patches, in standard deviations of the
+        set's scores. None takes the default for the kind of reference.
+    absolute_temperature: the same in the units of the scores, the paper's tau. It replaces
         `temperature`.
     exact: True and False force exact or approximate search among normals; None decides by size.
     """
@@ -75,13 +75,13 @@ class Method:
         if self.weights == "uniform" and POOLINGS[self.pooling].needs_reference:
             able = either(f"'{name}'" for name in poolings_of_any_weights())
             raise OptionError(
-                f"must be {able} for uniform weights: they compare with nothing, so there is no "
+                f"must be {able} for uniform weights: without a comparison there is no "
                 f"{self.pooling} to pool. Got '{self.pooling}'.",
                 parameter="pooling",
             )
 
     def temperature_for(self, *, normals: bool, spread: float) -> float:
-        """The temperature in the units of the scores; spread: their standard deviation."""
+        """The temperature in the units of the scores. spread: their standard deviation."""
         if self.absolute_temperature is not None:
             return self.absolute_temperature
         default = NORMAL_TEMPERATURE if normals else PEER_TEMPERATURE
@@ -90,18 +90,18 @@ class Method:
 
 PRESETS: dict[str, Method] = {
     "default": Method(),
-    # The paper's choices. It gives no value of tau; this one was good for it on our sets.
+    # The paper's choices. It gives no value of tau; this one worked well on our sets.
     "paper": Method(pooling="average", nearest_share=1.0, n_peers="all", temperature=0.3),
 }
 
 
 def poolings_of_any_weights() -> list[str]:
-    """The names of the poolings that need no reference, which weights="uniform" lacks."""
-    return [name for name, one in POOLINGS.items() if not one.needs_reference]
+    """The names of the poolings that need no reference, as weights="uniform" requires."""
+    return [name for name, pooling in POOLINGS.items() if not pooling.needs_reference]
 
 
 def resolve(method: str | Method) -> Method:
-    """A preset by its name, or the method as given."""
+    """The preset of that name, or the method itself."""
     if isinstance(method, Method):
         return method
     if method not in PRESETS:

@@ -1,6 +1,6 @@
-"""Patches and weights to one vector an image.
+"""Pool patches with weights into one vector per image.
 
-To add a pooling, write a subclass of `Pooling` and put it into `POOLINGS`.
+To add a pooling, write a subclass of `Pooling` and add it to `POOLINGS`.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
 from flawsort.core.threads import blocks
 from flawsort.scores.reference import Comparison, Expected
 
-# Residual pooling looks at the heaviest eighth of an image's patches: the soft top-k weights of
-# the paper's appendix. A flaw covers less than that, and with a soft temperature the many other
-# patches would outweigh it together.
+# Residual pooling uses the eighth of an image's patches with the largest weights: the soft top-k
+# weights of the paper's appendix. A flaw covers less than that, and with a soft temperature the
+# many other patches together would outweigh it.
 CHOSEN_SHARE = 1 / 8
-# What an image's residuals have in common (lighting, focus, batch) is measured on this many
-# patches, evenly spread, and subtracted.
+# The common part of an image's residuals (lighting, focus, batch) is measured on this many patches,
+# evenly spread, and subtracted.
 BACKGROUND_PATCHES = 64
-# A residual's length says how strong a flaw is, its direction of which kind. The length to the
-# power 1/2 keeps weak flaws near normal images without letting strength outweigh kind.
+# The length of a residual shows how strong a flaw is, and its direction shows the kind. The square
+# root of the length keeps weak flaws near normal images without letting strength outweigh kind.
 RESIDUAL_POWER = 0.5
-# Ordinary patches differ from what is expected too, in some directions more than in others. How
-# they differ is measured on the background patches of this many images, those with scores of the
-# lower half.
+# Ordinary patches also differ from the expected ones, in some directions more than in others. The
+# differences are measured on the background patches of this many images, among those with scores in
+# the lower half.
 ORDINARY_IMAGES = 256
 ORDINARY_SHARE = 0.5
-# Each direction counts as if the mean of all were added to how much they differ in it.
+# This multiple of the mean variance is added to the variance of each direction.
 SHRINKAGE = 1.0
-# Of parts of images, sorted by image: the image of each, and its weights (n_parts, n_patches).
+# For parts of images, sorted by image: (n_parts,) the image and (n_parts, n_patches) the weights.
 PartWeights: TypeAlias = tuple[Ints, Floats]
 # Expected patches are computed for this many images at a time, which bounds the memory.
 IMAGES_AT_ONCE = 64
 
 
 class Pooling(ABC):
-    """How the patches of an image, and those of a region, become one vector.
+    """Turns the patches of an image or a region into one vector.
 
-    name: the value of the option. summary: a few words for the help. needs_reference: whether it
-    uses what the reference shows, so that images must be compared with one. uses_extents: whether
-    the extents (flawsort.embeddings.extent) join its vectors.
+    name: the value of the option. summary: a few words for the help. needs_reference: whether
+    images must be compared with a reference. uses_extents: whether the extents
+    (flawsort.embeddings.extent) are appended to its vectors.
     """
 
     name: ClassVar[str]
@@ -52,15 +52,15 @@ class Pooling(ABC):
     uses_extents: ClassVar[bool] = False
 
     def focus(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], Bools | None]:
-        """The weights it pools with, and the patches that regions may have; None for all.
-        weights: (n_images, n_patches)."""
+        """The weights to pool with, and (n_images, n_patches) the patches that regions may use;
+        None for all. weights: (n_images, n_patches)."""
         return weights, None
 
     def fit_whitening(
         self, bags: Bags, comparison: Comparison, order: Ints, *, progress: Progress | None = None
     ) -> NDArray[np.float32] | None:
-        """(dim, dim): what vectors are multiplied by, as measured on the first bags of an order;
-        None for nothing."""
+        """(dim, dim): the matrix that vectors are multiplied with, measured on the first bags of an
+        order; None for no whitening."""
         return None
 
     @abstractmethod
@@ -74,16 +74,16 @@ class Pooling(ABC):
         whitening: Floats | None = None,
         progress: Progress | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """(n_images, dim) and (n_parts, dim): the vectors of images, and of parts of them.
+        """(n_images, dim) and (n_parts, dim): the vectors of images, and of parts of images.
 
-        weights: (n_images, n_patches), as `focus` gives them. expected: see Comparison; None where
-        images are compared with nothing. parts: none of them outside of the patches of `focus`.
-        whitening: as `fit_whitening` gives it.
+        weights: (n_images, n_patches), from `focus`. expected: see Comparison; None without a
+        reference. parts: with weights only on the patches that `focus` allows. whitening: from
+        `fit_whitening`.
         """
 
 
 class ResidualPooling(Pooling):
-    """The weighted average of what sets patches apart from the reference."""
+    """The weighted average of the differences between patches and the reference."""
 
     name = "residual"
     summary = "what sets patches apart from the reference"
@@ -91,7 +91,7 @@ class ResidualPooling(Pooling):
     uses_extents = True
 
     def focus(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], Bools | None]:
-        """The heaviest patches: only what these should look like is computed."""
+        """Only the weights of the heaviest patches: expected patches are slow to compute."""
         kept = keep_heaviest(weights)
         return kept, kept > 0
 
@@ -144,8 +144,10 @@ class AveragePooling(Pooling):
         return whole, average_pooling(bags.patches, weights_of, images_of)
 
 
-# By name; the default first. The help and the error messages list them in this order.
-POOLINGS: dict[str, Pooling] = {one.name: one for one in (ResidualPooling(), AveragePooling())}
+# By name, the default first. The help and error messages list them in this order.
+POOLINGS: dict[str, Pooling] = {
+    pooling.name: pooling for pooling in (ResidualPooling(), AveragePooling())
+}
 
 
 def average_pooling(
@@ -155,18 +157,19 @@ def average_pooling(
 
     patches: (n_images, n_patches, dim). weights: (n_images, n_patches), rows sum to 1. Returns
     (n_images, dim). Several sets of weights at once, (n_sets, n_images, n_patches), give (n_sets,
-    n_images, dim). images: whose patches each row of weights is for, where not one for each.
+    n_images, dim). images: the image of each row of weights; None for one row per image.
     """
     rows = range(len(patches)) if images is None else images
     pooled = np.empty((*weights.shape[:-1], patches.shape[2]), np.float32)
     for row, image in zip(range(weights.shape[-2]), rows, strict=True):
-        bag = patches[image].astype(np.float32)  # one at a time in single precision
+        bag = patches[image].astype(np.float32)  # one at a time, to save memory
         pooled[..., row, :] = weights[..., row, :] @ bag
     return pooled
 
 
 def keep_heaviest(weights: Floats) -> NDArray[np.float32]:
-    """The same weights with all but the heaviest CHOSEN_SHARE of an image's patches at 0."""
+    """The weights of the heaviest CHOSEN_SHARE of each image's patches, scaled to sum to 1; 0
+    elsewhere."""
     kept = np.zeros(weights.shape, np.float32)
     chosen = _heaviest(weights)
     np.put_along_axis(kept, chosen, np.take_along_axis(weights, chosen, axis=1), axis=1)
@@ -183,14 +186,12 @@ def residual_pooling(
     whitening: Floats | None = None,
     progress: Progress | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The weighted average of what sets patches apart from what was expected in their place.
+    """The weighted average of residuals: the differences between patches and the expected ones.
 
-    weights: (n_images, n_patches), as `keep_heaviest` gives them. expected: for images (n_some,)
-    and chosen patches of theirs (n_some, n_chosen), what the reference shows there, (n_some,
-    n_chosen, dim). parts: other weights for the same patches, none of them outside of those.
-    whitening: (dim, dim), see `residual_whitening`. Returns (n_images, dim) and (n_parts, dim): the
-    pooled residual less the image's background residual, whitened, and scaled to its length to
-    the power RESIDUAL_POWER.
+    weights: (n_images, n_patches), from `keep_heaviest`. expected: see Comparison. parts: other
+    weights for the same patches. whitening: (dim, dim), see `residual_whitening`. Returns
+    (n_images, dim) and (n_parts, dim): the pooled residual minus the image's background residual,
+    whitened, with its length raised to the power RESIDUAL_POWER.
     """
     images_of, weights_of = parts or no_parts(weights.shape[1])
     chosen = _heaviest(weights)
@@ -219,7 +220,7 @@ def no_parts(n_patches: int) -> PartWeights:
 
 
 def _scaled(pooled: NDArray[np.float32], whitening: Floats | None) -> NDArray[np.float32]:
-    """Whitened, and of a length to the power RESIDUAL_POWER."""
+    """Whiten vectors, and raise their lengths to the power RESIDUAL_POWER."""
     if whitening is not None:
         pooled = pooled @ np.asarray(whitening, np.float32)
     length = np.linalg.norm(pooled, axis=1, keepdims=True)
@@ -235,11 +236,10 @@ def residual_whitening(
     *,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
-    """(dim, dim): what residuals are multiplied by, so that a direction counts the less the more
-    ordinary patches differ in it.
+    """(dim, dim): a matrix that reduces the directions in which ordinary patches vary.
 
     It is the inverse square root of the covariance of their residuals, shrunk towards a multiple
-    of the identity. scores: (n_images, n_patches). rows: (n_some,), the images to measure it on.
+    of the identity. scores: (n_images, n_patches). rows: (n_rows,), the images to measure it on.
     """
     places = _background(bags.valid, *scores.shape)[rows]
     seen = scores[rows] if bags.valid is None else scores[rows][bags.valid[rows]]
@@ -261,7 +261,7 @@ def residual_whitening(
     covariance = products / max(n, 1) - np.outer(mean, mean)
     variances, directions = np.linalg.eigh(covariance)
     usual = float(variances.clip(min=0).mean())
-    if usual <= 1e-12:  # nothing differs: every direction counts the same
+    if usual <= 1e-12:  # no variation: every direction counts the same
         return np.eye(bags.dim, dtype=np.float32)
     # Scaled so that an average direction keeps its length.
     gains = np.sqrt((1 + SHRINKAGE) * usual / (variances.clip(min=0) + SHRINKAGE * usual))

@@ -1,9 +1,9 @@
-"""The places of an image that stand out, one by one: an image may show several kinds of flaw.
+"""Find the unusual regions of an image, because it may show several kinds of flaws.
 
-A score map is a landscape. Every summit that is hot enough stands for a region, unless the way to
-a higher one hardly descends; a region is the upper part of what drains to it. Each is then
-described as the image would be if it were its only flaw, so that it can be told which group it is
-like.
+The score map is treated as a landscape. Every peak that is hot enough makes a region, unless the
+path to a higher peak hardly descends. The region is the upper part of the peak's basin. Each region
+gets the embedding that the image would have with this flaw alone, so that it can be compared with
+the groups.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from flawsort.core.threads import blocks
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.weights import ROWS_AT_ONCE, soft_weights
 
-# All in heat: 0 is where patches stop looking normal (embeddings.heat). A summit counts from
+# In heat, where 0 is the upper limit of normal patches (embeddings.heat). The lowest peak that
+# makes a region:
 SUMMIT = 0.1
-# and stands for itself where the way to a higher one goes down below this share of it.
+# A peak makes its own region if the path to a higher one falls below this share of its heat.
 SADDLE = 0.7
-# It reaches down to this share of its summit: further out is the glow of it.
+# A region extends down to this share of its peak; the rest is its glow.
 EDGE = 0.35
-# The hottest ones of an image; more are texture.
+# The largest number of regions of an image, the hottest ones; more are texture.
 MOST_OF_AN_IMAGE = 16
 
 
 @dataclass(frozen=True, repr=False)
 class Outlines:
-    """Where the regions of a set of images are: image after image, of each the hottest first.
+    """The positions of the regions of a set of images, sorted by image, then the hottest first.
 
     images: (n,), the row of each region's image, ascending. peaks: (n,), its highest score.
-    cells: (n_cells,), the patches of all regions, one after the other, each in ascending order.
-    ends: (n,), where in `cells` each region ends.
+    cells: (n_cells,), the patches of all regions, region by region, each in ascending order.
+    ends: (n,), where each region ends in `cells`.
     """
 
     images: NDArray[np.int64]
@@ -57,16 +58,16 @@ class Outlines:
     @classmethod
     def of(cls, found: Sequence[tuple[int, float, Ints]]) -> Outlines:
         """found: for each region its image, peak and patches."""
-        cells = [np.asarray(one[2], np.int32) for one in found]
+        cells = [np.asarray(patches, np.int32) for _, _, patches in found]
         return cls(
-            np.array([one[0] for one in found], np.int64),
-            np.array([one[1] for one in found], np.float32),
+            np.array([image for image, _, _ in found], np.int64),
+            np.array([peak for _, peak, _ in found], np.float32),
             np.concatenate(cells) if cells else np.empty(0, np.int32),
-            np.cumsum([len(one) for one in cells], dtype=np.int64),
+            np.cumsum([len(patches) for patches in cells], dtype=np.int64),
         )
 
     def take(self, regions: Sequence[int] | Ints, images: Sequence[int] | Ints) -> Outlines:
-        """Some of the regions, in that order, as of other rows of images."""
+        """The given regions, in that order. images: the new image row of each."""
         rows = np.asarray(regions, np.int64)
         found = zip(images, self.peaks[rows], (self[row] for row in rows), strict=True)
         return Outlines.of([(int(image), float(peak), cells) for image, peak, cells in found])
@@ -94,7 +95,7 @@ class Outlines:
 
 @dataclass(frozen=True)
 class RegionFeatures:
-    """What regions come to. vectors: (n_regions, dim). extents: (n_regions, n_extents)."""
+    """The features of regions. vectors: (n_regions, dim). extents: (n_regions, n_extents)."""
 
     outlines: Outlines
     vectors: NDArray[np.float32]
@@ -102,8 +103,8 @@ class RegionFeatures:
 
 
 def join_regions(parts: Sequence[tuple[RegionFeatures, int]]) -> RegionFeatures:
-    """Those of one batch of images after the other, each with the number of its images. At least
-    one batch."""
+    """The regions of several batches of images as one, in order. parts: for each batch its regions
+    and its number of images; at least one batch."""
     found: list[tuple[int, float, Ints]] = []
     first = 0
     for regions, n_images in parts:
@@ -120,8 +121,11 @@ def join_regions(parts: Sequence[tuple[RegionFeatures, int]]) -> RegionFeatures:
 
 
 def regions_of_images(outlines: Outlines, rows: Ints) -> tuple[NDArray[np.int64], Ints]:
-    """For images that have the contents `rows`: which regions they have, in the order of the
-    images, and the image of each. A content that is there twice has its regions twice."""
+    """(n,) the regions of all images, image by image, and (n,) the image of each.
+
+    rows: (n_images,), the content of each image, as `outlines` numbers them. If two images have the
+    same content, its regions occur twice.
+    """
     first = np.searchsorted(outlines.images, rows, side="left")
     last = np.searchsorted(outlines.images, rows, side="right")
     counts = last - first
@@ -131,7 +135,7 @@ def regions_of_images(outlines: Outlines, rows: Ints) -> tuple[NDArray[np.int64]
 
 
 def mask_text(cells: Ints) -> str:
-    """Patches in ascending order as runs: "37-39 69", first and last of each."""
+    """Patches in ascending order as text, with the first and last of each run: "37-39 69"."""
     if not len(cells):
         return ""
     breaks = np.flatnonzero(np.diff(cells) != 1) + 1
@@ -140,8 +144,8 @@ def mask_text(cells: Ints) -> str:
 
 
 def mask_cells(masks: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The patches that `mask_text` wrote down, one mask after the other, and where the patches of
-    each mask end: `cells` and `ends` of Outlines."""
+    """The inverse of `mask_text` for several masks: their patches, mask by mask, and where each
+    mask ends, as `cells` and `ends` of Outlines."""
     text = " ".join(filter(None, masks))
     numbers = np.fromstring(text.replace("-", " "), np.int32, sep=" ")
     letters = np.frombuffer(text.encode(), np.uint8)
@@ -166,7 +170,8 @@ def find_regions(
     among: Bools | None = None,
     valid: Bools | None = None,
 ) -> Outlines:
-    """The regions of images. scores, among, valid: (n_images, n_patches); grid: rows and columns.
+    """Find the regions of images. scores, among, valid: (n_images, n_patches); grid: rows and
+    columns.
 
     among: a region without any of these patches is left out.
     """
@@ -189,8 +194,10 @@ def find_regions(
 def region_weights(
     scores: Floats, outlines: Outlines, temperature: float, among: Bools | None = None
 ) -> NDArray[np.float32]:
-    """(n_regions, n_patches): the soft weights of an image (Eq. 5 and 6) if nothing but the region
-    counted. scores, among: (n_images, n_patches), as for `find_regions`."""
+    """(n_regions, n_patches): the soft weights (Eq. 5 and 6) restricted to each region.
+
+    scores, among: (n_images, n_patches), as for `find_regions`.
+    """
     masks = outlines.masks(scores.shape[1])
     if among is not None:
         masks &= among[outlines.images]
@@ -198,17 +205,18 @@ def region_weights(
 
 
 def region_scores(scores: Floats, outlines: Outlines, scale: HeatScale) -> NDArray[np.float64]:
-    """(n_regions, n_patches): the scores of an image if the region were its only flaw: those
-    outside of it are at most what is still normal."""
+    """(n_regions, n_patches): the scores of the image as if the region were its only flaw: scores
+    outside it are limited to `scale.low`."""
     values = np.asarray(scores[outlines.images], np.float64)
     return np.where(outlines.masks(scores.shape[1]), values, np.minimum(values, scale.low))
 
 
 def _basins(heat: NDArray[np.float64], grid: tuple[int, int]) -> list[NDArray[np.int64]]:
-    """The patches of each region of one image, the region with the hottest patch first.
+    """The patches of each region of one image, the hottest region first.
 
-    From the hottest patch down, each joins the highest of the regions that it touches, or begins
-    one. Where two meet, the lower one becomes part of the higher if it rises too little above.
+    Patches are visited from the hottest down. Each joins the highest region that it touches, or
+    starts a new one. Where two regions meet, the lower one is merged into the higher one if its
+    peak is hardly higher than the meeting point.
     """
     near = _neighbours(grid)
     warm = np.flatnonzero(heat > 0)

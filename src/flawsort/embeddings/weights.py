@@ -1,4 +1,4 @@
-"""Scores to weights: how much each patch says about what is unusual in its image."""
+"""Scores to weights: how much each patch contributes to the embedding of its image."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bools, Floats
 from flawsort.core.threads import blocks
 
-# Scores are brought to double precision so many images at a time.
+# The number of images whose scores are converted to double precision at a time.
 ROWS_AT_ONCE = 4096
 
 
@@ -40,10 +40,10 @@ def soft_weights(
 
 
 def hard_weights(scores: Floats, k: int, valid: Bools | None = None) -> NDArray[np.float32]:
-    """The k patches of an image with the highest scores share it equally (Appendix A.1).
+    """Equal weights for the k patches of an image with the highest scores (Appendix A.1).
 
-    scores: (n_images, n_patches). k: how many; an image with fewer valid patches takes them all.
-    Of equal scores the first patch is taken. Returns (n_images, n_patches); rows sum to 1.
+    scores: (n_images, n_patches). k: an image with fewer valid patches uses all of them. Of equal
+    scores the first patch is taken. Returns (n_images, n_patches); rows sum to 1.
     """
     chosen = _highest(scores, k, valid)
     return uniform_weights(chosen.shape, chosen)
@@ -57,7 +57,7 @@ def soft_top_weights(
 
 
 def mask_weights(shares: Floats, valid: Bools | None = None) -> NDArray[np.float32]:
-    """Patches count as far as a ground-truth mask marks them: the paper's upper bound.
+    """Weights from a ground-truth mask: the paper's upper bound.
 
     shares: (n_images, n_patches), 0 to 1, how much of each patch is marked. Returns (n_images,
     n_patches), the shares scaled so that rows sum to 1. An image in which no valid patch is
@@ -78,15 +78,15 @@ def mask_weights(shares: Floats, valid: Bools | None = None) -> NDArray[np.float
 def score_spread(scores: Floats, valid: Bools | None = None) -> float:
     """The standard deviation of all scores of a set, the unit of a relative temperature.
 
-    Measured in this unit one temperature serves every backbone, where an absolute one does not.
+    In this unit one temperature suits every backbone; an absolute temperature does not.
     """
     values = np.asarray(scores, np.float64)
     spread = float(values.std() if valid is None else values[valid].std())
-    return spread if spread > 1e-9 else 1.0  # all patches alike: any temperature is uniform
+    return spread if spread > 1e-9 else 1.0  # equal scores: any temperature gives uniform weights
 
 
 def image_scores(scores: Floats, valid: Bools | None = None) -> NDArray[np.float64]:
-    """(n_images,): the mean of each image's most unusual patches, one in a hundred."""
+    """(n_images,): the mean score of the most unusual 1% of each image's patches."""
     count = max(1, round(0.01 * scores.shape[1]))
     lowest = float(scores.min(initial=np.inf))
     means = np.empty(len(scores))
@@ -108,5 +108,5 @@ def _highest(scores: Floats, k: int, valid: Bools | None) -> Bools:
     chosen = np.zeros(values.shape, bool)
     order = np.argsort(-values, axis=1, kind="stable")
     np.put_along_axis(chosen, order[:, :k], True, axis=1)
-    # Where fewer than k are valid, others were taken too.
+    # If fewer than k are valid, invalid ones were chosen too.
     return chosen if valid is None else chosen & valid

@@ -1,6 +1,6 @@
-"""New images into the groups of a run, however many: a batch at a time.
+"""Sort any number of new images into the groups of a run, batch by batch.
 
-Of a batch only the scores stay, and where its images belong; the bags are let go.
+Only the scores and the groups of a batch are kept; its bags are freed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints, Progress, SetAside
 from flawsort.embeddings.describer import Described
 from flawsort.fitting.fitted import Fitted
-from flawsort.fitting.memory import USUAL_SIZES, Need, Sizes, shall_stream
+from flawsort.fitting.memory import USUAL_SIZES, Need, Sizes, must_stream
 from flawsort.fitting.runner import Runner, describe_batches, make_batches
 from flawsort.fitting.source import Source
 from flawsort.images.inputs import content_rows, used_images
@@ -30,11 +30,10 @@ def assign_set(
     sizes: Sizes = USUAL_SIZES,
     progress: Progress | None = None,
 ) -> tuple[ImageSet, Assignment, Floats]:
-    """The usable images, where they belong, and their scores (n, n_patches), in the precision that
-    the runner keeps.
+    """The usable images, their groups, and their scores (n, n_patches), in the precision that the
+    runner keeps.
 
-    An image of the fit that comes again is described as it was, since compared with itself nothing
-    of it is unusual.
+    An image of the fit keeps its embedding and scores: compared with itself it would look normal.
     """
     images, contents = source.images, source.contents
     describer = fitted.describer.for_many(len(contents), fitted.bag_shape[0])
@@ -61,15 +60,15 @@ def assign_set(
 
 
 def are_many(n_contents: int, shape: tuple[int, int], sizes: Sizes = USUAL_SIZES) -> bool:
-    """Whether a fit of this many images would be streamed. shape: of a bag."""
-    return shall_stream(Need(n_contents, 0, *shape, sizes=sizes), None, everybody=False)
+    """Whether a fit of n_contents images would be streamed. shape: of a bag."""
+    return must_stream(Need(n_contents, 0, *shape, sizes=sizes), None, all_pairs=False)
 
 
 def check_shape(bags: Bags, shape: tuple[int, int]) -> None:
-    """shape: patches and dimensions of the bags of the fit."""
+    """Refuse bags that do not have the shape of the fit: (n_patches, dim)."""
     if bags.patches.shape[1:] != shape:
         raise InputError(
-            "New images must have as many patches and dimensions as those of the fit, "
+            "New images must have as many patches and dimensions as the images of the fit, "
             f"{shape}. Got {bags.patches.shape[1:]}."
         )
 
@@ -77,7 +76,7 @@ def check_shape(bags: Bags, shape: tuple[int, int]) -> None:
 def _assigned(
     described: Described, again: dict[int, int], groups: Groups, fitted: Fitted
 ) -> Assignment:
-    """Where the images of a batch belong. again: those that are in the run, and as which."""
+    """The groups of a batch. again: row in the batch -> row in the fit, of images of the fit."""
     for row, known in again.items():
         described.embeddings[row] = fitted.embeddings[known]
         described.scores[row] = fitted.scores[known]
@@ -90,8 +89,8 @@ def _assigned(
 def _regions_of(
     described: Described, labels: Ints, again: dict[int, int], fitted: Regions
 ) -> tuple[Ints, Ints]:
-    """The image and the group of each region of a batch. labels: of those that were described.
-    again: the images of the batch that are in the run, and as which: their regions are the run's.
+    """The image and the group of each region of a batch. labels: of the described regions.
+    again: row in the batch -> row in the fit, of images of the fit; these keep their regions.
     """
     new = ~np.isin(described.outlines.images, list(again))
     owners, found = [described.outlines.images[new]], [labels[new]]
@@ -103,7 +102,7 @@ def _regions_of(
 
 
 class _Scores:
-    """The scores of all images as they arrive, each in its place, so that they are there once."""
+    """Collects the scores of all images in one array, without a second copy."""
 
     def __init__(self, images: ImageSet) -> None:
         self._images = images
@@ -114,7 +113,7 @@ class _Scores:
         self._hidden: Bools | None = None
 
     def put(self, digests: tuple[str, ...], scores: Floats, valid: Bools | None) -> None:
-        """scores, valid: (n, n_patches), of the images of these contents."""
+        """Add a batch. scores, valid: (n, n_patches), of the images with these digests."""
         if self._scores is None:
             self._scores = np.empty((len(self._images), scores.shape[1]), scores.dtype)
         if valid is not None and self._hidden is None:
@@ -126,12 +125,12 @@ class _Scores:
                 self._hidden[rows] = ~valid[place]
 
     def of(self, used: ImageSet) -> Floats:
-        """(n_used, n_patches): of those that could be used; the gaps are closed in place."""
+        """(n_used, n_patches): the scores of the usable images, moved together in place."""
         scores, hidden = self._scores, self._hidden
         assert scores is not None
         if len(used) < len(scores):
-            there = set(used.digests)
-            good = [row for row, one in enumerate(self._images.digests) if one in there]
+            usable = set(used.digests)
+            good = [row for row, digest in enumerate(self._images.digests) if digest in usable]
             for to, row in enumerate(good):
                 scores[to] = scores[row]
                 if hidden is not None:

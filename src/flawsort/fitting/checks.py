@@ -1,4 +1,4 @@
-"""Whether a fit can do what its options say, and what a person should know of its images."""
+"""Checks of the options of a fit, and warnings about its images."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from flawsort.core.records import ImageSet
 if TYPE_CHECKING:
     from flawsort.embeddings.method import Method
 
-# Fewer normal images than this hardly show all that is normal.
+# Fewer normal images than this rarely show everything that is normal.
 FEW_NORMALS = 10
 
 
 def check_n_clusters(n_clusters: object) -> None:
-    """ "auto", or a whole number from 2."""
+    """Require "auto" or a whole number from 2."""
     if n_clusters == "auto":
         return
     if isinstance(n_clusters, bool) or not isinstance(n_clusters, int | np.integer):
@@ -29,7 +29,7 @@ def check_n_clusters(n_clusters: object) -> None:
 
 
 def check_random_state(random_state: object) -> None:
-    """A whole number from 0."""
+    """Require a whole number from 0."""
     whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
     if not whole or random_state < 0:  # type: ignore[operator]
         raise OptionError(
@@ -40,7 +40,7 @@ def check_random_state(random_state: object) -> None:
 def check_runner(
     runner: object, *, address: object = None, n_workers: object = None, parts: object = None
 ) -> None:
-    """ "local" or "ray", and the options that go with it."""
+    """Require "local" or "ray", and options that fit the runner."""
     if runner not in ("local", "ray"):
         raise OptionError(f"must be 'local' or 'ray'. Got {runner!r}.", parameter="runner")
     if runner == "local":
@@ -48,43 +48,44 @@ def check_runner(
         for name, value in given.items():
             if value is not None:
                 raise OptionError(
-                    f"is for a Ray cluster, and the runner 'local' has none: use the runner "
-                    f"'ray', or leave it out. Got {value}.",
+                    f"needs the runner 'ray', but the runner is 'local'. Change the runner, or "
+                    f"leave this out. Got {value}.",
                     parameter=name,
                 )
     elif address is not None and parts is None:
         raise OptionError(
             "must be given with the address of a running cluster: a folder that all its machines "
-            f"see, or a URL such as s3://bucket/parts. Got the address {address!r} alone.",
+            f"share, or a URL such as s3://bucket/parts. Got only the address {address!r}.",
             parameter="parts",
         )
 
 
 def check_fit_on_ray(method: Method, *, normals: bool, max_memory: object = None) -> None:
-    """What a fit on a Ray cluster cannot do. normals: whether there are any."""
+    """Refuse what a fit on a Ray cluster cannot do. normals: whether there are any."""
     if method.weights == "uniform":
         raise OptionError(
-            "must be 'local' for uniform weights: they compare nothing, so a cluster has nothing "
-            "to do. Got 'ray'.",
+            "must be 'local' for uniform weights: without comparisons a cluster has nothing to do. "
+            "Got 'ray'.",
             parameter="runner",
         )
     if method.n_peers == "all" and not normals:
         raise OptionError(
             "must be a number, such as 128, for the runner 'ray' without normal images: this "
-            "machine embeds the peers, so with all of them it would do the work alone. Got 'all', "
-            "which the preset 'paper' has too.",
+            "machine embeds all peers, so with 'all' it would do all the work. Got 'all', which "
+            "the preset 'paper' also sets.",
             parameter="n_peers",
         )
     if max_memory is not None:
         raise OptionError(
-            "cannot be kept to with the runner 'ray': it streams a set of any size, and its "
-            f"workers take memory of their own. Leave it out. Got {max_memory!r}.",
+            "has no effect with the runner 'ray', which always streams and does not limit the "
+            f"memory of its workers. Leave it out. Got {max_memory!r}.",
             parameter="max_memory",
         )
 
 
 def check_count(n: int, n_clusters: int | str, found: ImageSet | None = None) -> None:
-    """At least two images, and as many as groups. found: with those that were set aside."""
+    """Require at least two images, and at least one per group. found: the images, to count those
+    that were set aside."""
     if n < 2:
         bad = 0 if found is None else len(found.set_aside)
         aside = f"; {bad} {'was' if bad == 1 else 'were'} set aside" if bad else ""
@@ -98,7 +99,7 @@ def check_count(n: int, n_clusters: int | str, found: ImageSet | None = None) ->
 
 
 def input_warnings(images: ImageSet, normals: ImageSet | None) -> list[str]:
-    """What a person should know before trusting the groups."""
+    """Warnings that a person should read before trusting the groups."""
     notes = []
     copies = images.duplicates()
     if copies:
@@ -109,10 +110,10 @@ def input_warnings(images: ImageSet, normals: ImageSet | None) -> list[str]:
         both = len(set(images.digests) & set(normals.digests))
         if both:
             notes.append(
-                f"{both} of the images {'are' if both > 1 else 'is'} among the normal ones too."
+                f"{both} of the images {'are' if both > 1 else 'is'} also among the normal images."
             )
         known = len(set(normals.digests))
         if known < FEW_NORMALS:
             few = f"{known} normal image{'s' if known > 1 else ''}"
-            notes.append(f"Only {few}: what is not shown there looks unusual.")
+            notes.append(f"Only {few}: anything not shown there looks unusual.")
     return notes

@@ -1,8 +1,8 @@
-"""A set of images in, a Fitted out: in memory, streamed, and on a Ray cluster.
+"""Fit a set of images: in memory, streamed, or on a Ray cluster. Returns a Fitted.
 
-Only two things need many bags at once: the reference, and the temperature, for which a sample of
-the images is enough. A set that fits in memory is one batch that is also the sample. Of a larger
-one the sample comes first, and then batch after batch passes the reference.
+Only two steps need many bags at once: the reference and the temperature. A sample of the images is
+enough for both. A set that fits in memory is one batch, which is also the sample. For a larger set
+the sample is drawn first, and then each batch is compared with the reference.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from flawsort.scores.reference import (
 
 @dataclass(frozen=True)
 class FitOptions:
-    """What a fit is to do. n_clusters: the number of groups, or "auto" to take the advice.
-    known_groups: the group that people put images in, by SHA-256: those of one stay together, those
-    of two apart."""
+    """The options of a fit. n_clusters: the number of groups, or "auto" to take the advice.
+    known_groups: the group that people gave to some images, by SHA-256. Images of one group stay
+    together; images of different groups stay apart."""
 
     method: Method
     engine: Engine
@@ -67,7 +67,7 @@ class FitOptions:
 
 
 class Stopwatch:
-    """Adds up how long each stage takes, in seconds."""
+    """Measures the seconds that each stage takes."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -82,8 +82,8 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class KnownGood:
-    """Normal images. scores: how unusual some of them look among the others, None where there are
-    too few. images: those that are used. notes: what a person should know of them."""
+    """The normal images. scores: of some normals compared with the others, None if there are too
+    few. images: those that are used. notes: for the user."""
 
     reference: NormalReference
     scores: Floats | None = None
@@ -93,8 +93,8 @@ class KnownGood:
 
 @dataclass(frozen=True)
 class DescribedSet:
-    """A set that is described, each content once. images: those that could be used, with those
-    that could not set aside. how: it was compared, in words."""
+    """The description of a set, each content once. images: the usable ones, with the others set
+    aside. how: how they were compared, in words."""
 
     describer: Describer
     described: Described
@@ -117,8 +117,8 @@ def fit_set(
 ) -> Fitted:
     """Describe a set, group it, and put everything in the order of the images given.
 
-    runner: who describes the batches of a set that is streamed; None holds all of it in memory.
-    view, backbone, opened: how the images are looked at, for the record.
+    runner: describes the batches of a streamed set; None holds the whole set in memory.
+    view, backbone, opened: how the images are viewed, for the record.
     """
     clock = clock or Stopwatch()
     with clock("embed"):
@@ -133,19 +133,19 @@ def fit_set(
         found = describe_set(source, known, options, runner)
     images = used_images(source.images, found.images)
     used_normals = None if known is None else known.images
-    # How many of a streamed set can be used is only known now.
+    # Only now is the number of usable images of a streamed set known.
     check_count(len(images), options.n_clusters, images)
     rows, described = content_rows(images, found.images), found.described
-    # In the order of content, whatever the images are called.
+    # In the order of content, so that file names have no influence.
     order = np.argsort(rows, kind="stable")
     embeddings = described.embeddings[rows]
     with clock("cluster"):
-        told = options.known_groups
+        known_groups = options.known_groups
         grouped = group(
             embeddings,
             order,
             options.n_clusters,
-            known_groups=None if told is None else groups_of(images, told),
+            known_groups=None if known_groups is None else groups_of(images, known_groups),
             random_state=options.random_state,
             progress=options.progress,
         )
@@ -172,7 +172,7 @@ def fit_set(
         linkage=grouped.linkage,
         labels=grouped.labels,
         n_clusters=grouped.n_clusters,
-        n_clusters_asked=options.n_clusters,
+        n_clusters_requested=options.n_clusters,
         advice=grouped.advice,
         scored=found.how,
         random_state=options.random_state,
@@ -189,8 +189,8 @@ def known_good(
     whole: bool,
     clock: Stopwatch | None = None,
 ) -> KnownGood:
-    """The normals, ready to compare n_images images with. whole: all of them; else as many as fit
-    in memory."""
+    """The normals as a reference for n_images images. whole: use all normals; otherwise as many as
+    fit in memory."""
     clock, seed = clock or Stopwatch(), options.random_state
     with clock("embed"):
         chosen = normals if whole else normals.sampled(seed, options.sizes)
@@ -204,8 +204,8 @@ def known_good(
     notes: tuple[str, ...] = ()
     if len(chosen.contents) < len(normals.contents):
         notes = (
-            f"A sample of {len(held.contents):,} of the {len(normals.contents):,} normal images is "
-            "used, as many as fit in memory.",
+            f"Used a sample of {len(held.contents):,} of the {len(normals.contents):,} normal "
+            "images, as many as fit in memory.",
         )
     return KnownGood(reference, scores, held.images, notes)
 
@@ -215,9 +215,9 @@ def describe_set(
 ) -> DescribedSet:
     """Describe each content of a set once.
 
-    known: what the images are compared with; None for each other, or for a sample of them (Eq. 7).
-    runner: None holds all bags in memory; with one there are a few hundred at a time, or as many
-    as peers, and scores and weights are in half precision.
+    known: the normals to compare with; None compares the images with each other, or with a sample
+    of them (Eq. 7). runner: None holds all bags in memory. A runner holds a few hundred at a time,
+    or as many as there are peers, and stores scores and weights in half precision.
     """
     if runner is None:
         source = source.hold()
@@ -231,7 +231,7 @@ def describe_set(
 
 @dataclass(frozen=True)
 class _Sample:
-    """Images whose bags are in memory while the set is measured. order: a random one of them."""
+    """Images whose bags are in memory while the set is measured. order: a random permutation."""
 
     images: ImageSet
     bags: Bags
@@ -240,9 +240,8 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Begun:
-    """What is known before the first batch. describer: without the axes of the extents. peer_of:
-    the peers among the images, by digest. parts: what the images came to, where the sample is the
-    whole set."""
+    """The state before the first batch. describer: without the axes of the extents. peer_of: the
+    row of each peer, by digest. parts: the results, if the sample is the whole set."""
 
     describer: Describer
     peer_of: dict[str, int]
@@ -252,7 +251,7 @@ class _Begun:
 
 
 def _begin(source: Source, known: KnownGood | None, options: FitOptions, *, whole: bool) -> _Begun:
-    """The reference, and temperature, heat and whitening as the sample has them."""
+    """Make the reference, and measure temperature, heat and whitening on the sample."""
     method, progress = options.method, options.progress
     sample = _everything(source, options) if whole else _drawn(source, known, options)
     bags = sample.bags
@@ -281,13 +280,14 @@ def _compare(
     *,
     whole: bool,
 ) -> tuple[Comparison, Reference, dict[str, int]]:
-    """The sample compared, what with, and the peers by digest. n_images: of the set."""
+    """Compare the sample. Returns the comparison, the reference, and the row of each peer by
+    digest. n_images: of the set."""
     bags, method, progress = sample.bags, options.method, options.progress
     if known is not None:
         normals = known.reference.for_many(n_images, bags.n_patches)
         return normals.compare(bags, progress=progress), normals, {}
     if whole:
-        # A product of two bags serves both of them here, which is half the work.
+        # One product of two bags serves both of them, which halves the work.
         comparison, peers = compare_with_peers(
             bags,
             n_peers=method.n_peers,
@@ -298,12 +298,12 @@ def _compare(
         )
         return comparison, peers, {}
     count = min(_n_peers(method, n_images), len(bags))
-    patches = bags.patches[:count].copy()  # the rest of the sample is let go
+    patches = bags.patches[:count].copy()  # frees the rest of the sample
     sampled = PeerReference(patches, method.nearest_share, engine=options.engine)
     reference = sampled.for_many(n_images, bags.n_patches)
     peer_of = {digest: row for row, digest in enumerate(sample.images.digests[:count])}
-    own = rows_of(sample.images.digests, peer_of)
-    return reference.compare(bags, own=own, progress=progress), reference, peer_of
+    self_rows = rows_of(sample.images.digests, peer_of)
+    return reference.compare(bags, self_rows=self_rows, progress=progress), reference, peer_of
 
 
 def _n_peers(method: Method, n_images: int) -> int:
@@ -318,7 +318,7 @@ def _everything(source: Source, options: FitOptions) -> _Sample:
 
 
 def _drawn(source: Source, known: KnownGood | None, options: FitOptions) -> _Sample:
-    """As many images as the measuring takes, at random."""
+    """A random sample, as large as the measurements need."""
     contents, count = source.contents, options.sizes.sample_images
     if options.method.weights == "uniform":
         count = 1  # shows the grid; nothing is measured
@@ -332,17 +332,17 @@ def _drawn(source: Source, known: KnownGood | None, options: FitOptions) -> _Sam
 def _first_usable(
     images: ImageSet, order: Ints, embed: Embed, count: int
 ) -> tuple[list[int], Bags]:
-    """The first `count` images of an order that can be used, and their bags."""
+    """The first `count` usable images of an order, and their bags."""
     rows: list[int] = []
     bags: list[Bags] = []
     before = len(images.set_aside)
     aside: list[SetAside] = []
     start = 0
     while len(rows) < count and start < len(order):
-        some = order[start : start + count - len(rows)]
-        start += len(some)
-        found, usable = embed(images.take(some))
-        place = {images.digests[row]: int(row) for row in some}
+        chosen = order[start : start + count - len(rows)]
+        start += len(chosen)
+        found, usable = embed(images.take(chosen))
+        place = {images.digests[row]: int(row) for row in chosen}
         rows += [place[digest] for digest in usable.digests]
         bags += [] if found is None else [found]
         aside += usable.set_aside[before:]
@@ -372,7 +372,7 @@ def _joined(images: ImageSet, parts: list[Part], begun: _Begun) -> DescribedSet:
 
 
 def _together(parts: list[Features]) -> Features:
-    """The features of one batch of images after the other."""
+    """The features of several batches in one record."""
     return Features(
         np.concatenate([part.scores for part in parts]),
         np.concatenate([part.weights for part in parts]),
@@ -383,7 +383,7 @@ def _together(parts: list[Features]) -> Features:
 
 
 def _all_valid(parts: list[tuple[Bools | None, tuple[int, ...]]]) -> Bools | None:
-    """Which patches count, of several batches with their shapes; None where all do."""
+    """Which patches count. parts: `valid` and shape of each batch. None if all patches count."""
     if all(valid is None for valid, _ in parts):
         return None
     return np.concatenate(

@@ -1,4 +1,4 @@
-"""Everything that a fit found, in one record: what saving writes and opening gives back."""
+"""The results of a fit in one record, which is saved as a run and restored from it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from flawsort.images.view import View
 
 @dataclass(frozen=True)
 class BackboneChoice:
-    """How a backbone is opened again. name: of a backbone or network, or the path of an ONNX file.
-    weights: a file with the network's weights. image_size: where the backbone leaves it open."""
+    """How to open a backbone again. name: of a backbone or network, or the path of an ONNX file.
+    weights: a file with the network's weights. image_size: if the backbone does not fix it."""
 
     name: str | Path
     weights: str | Path | None = None
@@ -35,15 +35,16 @@ class BackboneChoice:
 
 @dataclass(frozen=True, repr=False)
 class Fitted:
-    """Everything that a fit found, in the order of the images given.
+    """All results of a fit, in the order of the images given.
 
-    images, normals: those that were used, and those that were set aside. view: what of each file
-    is looked at. backbone: None where Bags were given. opened: how to open that backbone again.
-    describer: what new images are described with. grid: rows and columns of the patches.
-    scores, weights: (n, n_patches). valid: (n, n_patches), None where all patches count.
-    embeddings: (n, dim). regions: the places that stand out. linkage: (n - 1, 4). labels: (n,).
-    n_clusters: the number of groups. n_clusters_asked: what the caller wanted. scored: how patches
-    were compared, in words. timings: seconds by stage. warnings: what a person should know.
+    images, normals: those used, and those set aside. view: how each file is viewed.
+    backbone: None if Bags were given. opened: how to open that backbone again.
+    describer: describes new images. grid: rows and columns of the patches.
+    scores, weights: (n, n_patches). valid: (n, n_patches), None if all patches count.
+    embeddings: (n, dim). regions: the unusual places. linkage: (n - 1, 4). labels: (n,).
+    n_clusters: the number of groups. n_clusters_requested: the number that the caller gave, or
+    "auto". scored: how patches were compared, in words. timings: seconds by stage. warnings: for
+    the user.
     """
 
     images: ImageSet
@@ -61,7 +62,7 @@ class Fitted:
     linkage: NDArray[np.float64]
     labels: NDArray[np.int64]
     n_clusters: int
-    n_clusters_asked: int | Literal["auto"]
+    n_clusters_requested: int | Literal["auto"]
     advice: Advice
     scored: str
     random_state: int
@@ -84,36 +85,36 @@ class Fitted:
                 raise InputError(f"{name} must have the shape {shape}. Got {values.shape}.")
         owners = self.regions.outlines.images
         if len(owners) and not 0 <= owners.min() <= owners.max() < n:
-            raise InputError(f"regions must be of the {n} images. Got one of image {owners.max()}.")
+            raise InputError(f"regions must belong to the {n} images. Got image {owners.max()}.")
 
     def __repr__(self) -> str:
         return f"Fitted({len(self.images)} images, {self.n_clusters} groups; {self.scored})"
 
     @property
     def heat(self) -> HeatScale:
-        """Which scores look normal."""
+        """The scale that turns scores into heat."""
         return self.describer.heat
 
     @property
     def n_dims(self) -> int:
-        """The dimensions of a patch."""
+        """The number of dimensions of a patch."""
         extents = 0 if self.describer.axes is None else N_EXTENTS
         return int(self.embeddings.shape[1]) - extents
 
     @property
     def bag_shape(self) -> tuple[int, int]:
-        """Patches and dimensions of each bag."""
+        """(n_patches, dim) of each bag."""
         return int(self.scores.shape[1]), self.n_dims
 
     @property
     def input_size(self) -> tuple[int, int]:
-        """Height and width of what the backbone is given."""
+        """Height and width of the backbone's input."""
         return INPUT_SIZE_OF_PATCHES if self.backbone is None else self.backbone.input_size
 
     @cached_property
     def image_heat(self) -> Floats | None:
-        """(n,), how hot each image is; None without known-good images, since only they say what is
-        normal: among peers a faint flaw may look it."""
+        """(n,): the heat of each image. None without known-good images, since only they show what
+        is normal: compared with peers, a faint flaw may look normal."""
         reference = self.describer.reference
         if reference is None or not reference.knows_normal:
             return None
@@ -121,12 +122,12 @@ class Fitted:
 
     @cached_property
     def plain_groups(self) -> frozenset[int]:
-        """The groups that are no flaws."""
+        """The groups without a flaw."""
         return find_plain_groups(self.image_heat, self.labels, self.regions.outlines.images)
 
     @cached_property
     def kinds(self) -> Kinds:
-        """For each image its group, and the other groups that regions of it are like."""
+        """For each image its group, and the other groups that its regions resemble."""
         regions = self.regions
         return kinds_of_images(
             self.labels, regions.outlines.images, regions.labels, self.plain_groups

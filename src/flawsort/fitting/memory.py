@@ -1,4 +1,4 @@
-"""How much memory a run takes, held in memory or streamed, and which of the two it is."""
+"""Estimates the memory of a run, held in memory or streamed, and decides between the two."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from flawsort.core.errors import OptionError
 
-# What is advised where all images cannot be compared with each other.
+# The number of peers that messages advise if not all images can be compared with each other.
 FEWER_PEERS = 128
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -28,18 +28,18 @@ def parse_size(text: str | int) -> int:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much a run holds at a time, and what the estimate of its memory counts with.
+    """The amount of data that a run holds at a time, and the constants of the memory estimate.
 
-    in_memory: up to this many bytes of bags are held in memory, unless a limit was given.
+    in_memory: up to this many bytes of bags are held in memory, unless a limit is given.
     batch_images: images in a batch, 22 MB of bags with the default backbone, and enough queries
         for a search. sample_images: the temperature and the heat scale of a streamed set are
-        measured on this many images. min_normals: a sample of the normals has at least this many,
-        however large a bag is. batches_between_pruning: the cache is pruned after this many
-        batches, 1.4 GB of bags with the default backbone. compared_with_regions: regions are
-        compared with at most this many images of a large set.
-    base: what Python, NumPy and onnxruntime with a backbone take. per_image: of an image besides
-        its patches: its thumbnail, its names and digests, and its rows in tables. bank: a bank of
-        normals, its inverted lists, and what building them takes.
+        measured on this many images. min_normals: the minimum size of a sample of the normals.
+        batches_between_pruning: the cache is pruned after this many batches, 1.4 GB of bags with
+        the default backbone. compared_with_regions: regions are compared with at most this many
+        images of a large set.
+    base: bytes for Python, NumPy and onnxruntime with a backbone. per_image: bytes per image
+        besides its patches: thumbnail, names, digests, and rows in tables. bank: bytes for the
+        patches of the normals, their inverted lists, and building these.
     """
 
     in_memory: int = 2**30
@@ -54,7 +54,7 @@ class Sizes:
 
     @property
     def batched_images(self) -> int:
-        """Images of the batches that are on the way at a time."""
+        """Images of all batches in progress at a time."""
         return 4 * self.batch_images
 
 
@@ -63,7 +63,7 @@ USUAL_SIZES = Sizes()
 
 @dataclass(frozen=True)
 class Need:
-    """What a set needs. n_patches, dim: of a bag. n_peers: of a streamed run."""
+    """The memory that a set needs. n_patches, dim: of a bag. n_peers: of a streamed run."""
 
     n_images: int
     n_normals: int
@@ -83,45 +83,45 @@ class Need:
 
     @property
     def in_memory(self) -> int:
-        """Bytes, about, of a run with all bags in memory."""
+        """Estimated bytes of a run with all bags in memory."""
         sizes = self.sizes
-        # Scores and weights in single precision, and what they are copied to and computed from.
+        # Scores and weights in single precision, with copies and intermediate results.
         results = self.n_images * (32 * self.n_patches + 16 * self.dim + sizes.per_image)
-        # With peers the same patches in eight bits, twice, and the nearest distances of each.
+        # For peers, two copies of the patches in eight bits, and the nearest distances of each.
         peers = self.n_images * self.n_patches * (2 * self.dim + 128)
         known = min(sizes.bank, 3 * self.n_normals * self.bag)
         return sizes.base + self.bags + results + max(peers, known)
 
     @property
     def streamed(self) -> int:
-        """Bytes, about, of a run that streams."""
+        """Estimated bytes of a streamed run."""
         sizes = self.sizes
-        # Scores and weights in half precision, joined and put in order, which takes them twice.
+        # Scores and weights in half precision, twice, since joining and sorting copies them.
         results = self.n_images * (8 * self.n_patches + 16 * self.dim + sizes.per_image)
         normals = self.n_normals * self.bag
         known = min(normals, sizes.in_memory) + min(sizes.bank, 3 * normals)
-        # Peers come out of the sample, and are kept twice: as they are, and in eight bits.
+        # Peers are part of the sample, and are held twice: as they are, and in eight bits.
         held = max(sizes.sample_images, self.n_peers) + self.n_peers + sizes.batched_images
         held = min(held, 3 * self.n_images)
         return sizes.base + held * self.bag + results + known
 
 
-def shall_stream(need: Need, max_memory: int | None, *, everybody: bool) -> bool:
-    """Whether a run streams. everybody: all images are compared with each other, which cannot be
-    streamed. OptionError where max_memory cannot be met, with what would meet it."""
+def must_stream(need: Need, max_memory: int | None, *, all_pairs: bool) -> bool:
+    """Whether a run must be streamed. all_pairs: all images are compared with each other, which
+    cannot be streamed. OptionError if max_memory is too small, with advice."""
     if max_memory is None:
-        return not everybody and need.bags > need.sizes.in_memory
+        return not all_pairs and need.bags > need.sizes.in_memory
     if need.in_memory <= max_memory:
         return False
-    if everybody:
+    if all_pairs:
         sampled = replace(need, n_peers=FEWER_PEERS)
-        would_do = need.n_images > FEWER_PEERS and sampled.streamed <= max_memory
+        fits_with_fewer = need.n_images > FEWER_PEERS and sampled.streamed <= max_memory
         raise OptionError(
             f"must be at least {_enough(need.in_memory)} to compare {need.n_images:,} images with "
             f"each other. Got {_shown(max_memory)}."
             + (
                 f" Allow more, or compare with {FEWER_PEERS} peers, which works in batches."
-                if would_do
+                if fits_with_fewer
                 else ""
             ),
             parameter="max_memory",
@@ -138,7 +138,7 @@ def shall_stream(need: Need, max_memory: int | None, *, everybody: bool) -> bool
 
 
 def _enough(size: int) -> str:
-    """Rounded up: what the message advises must suffice."""
+    """A size in GB, rounded up, so that the advised size is enough."""
     return f"{math.ceil(10 * size / 2**30) / 10:.1f} GB"
 
 

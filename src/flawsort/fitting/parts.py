@@ -1,8 +1,8 @@
-"""What batches came to, so that an interrupted run goes on where it stopped.
+"""Parts: the results of finished batches, so that an interrupted run can resume.
 
-A folder a run, on a disk or in an object store; one file a batch, under a name that follows from
-what it is of: one that is there need not be computed again. It takes 7 KB an image, where its bag
-would take 340.
+Each run has a folder, on a disk or in an object store, with one file per batch. The name of a file
+is a hash of its batch, so a batch whose file exists need not be computed again. A part takes 7 KB
+per image; a bag would take 340 KB.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ from flawsort.core.store import Store
 from flawsort.embeddings.describer import Describer, Features
 from flawsort.embeddings.regions import Outlines, RegionFeatures
 
-# Nobody comes back to a run that was interrupted a month ago, and its parts fill the disk.
+# Parts of a run that was interrupted a month ago are removed: they only fill the disk.
 ABANDONED_AFTER = 30 * 24 * 3600
 
 _SUFFIX = ".part"
-# The folder of a run, as opposed to whatever else a person may keep beside it.
+# The name of a run's folder, unlike other files that a person may keep beside it.
 _RUN = re.compile(r"[0-9a-f]{20}")
 _HEADER_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Part:
-    """What the images of a batch came to, scores and weights in float16. digests: whose it is; the
-    others of the batch could not be used. features: None where none could. reasons: why not, by
-    name."""
+    """The results of a batch, with scores and weights in float16. digests: of the usable images.
+    features: None if no image is usable. reasons: why the other images are not usable, by name."""
 
     digests: tuple[str, ...]
     features: Features | None
@@ -53,8 +52,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Batch:
-    """Images to describe together. self_rows: which of the peers each is itself, or -1; None where
-    all are new to the reference, as those of `assign`."""
+    """Images to describe together. self_rows: for each image its own row among the peers, or -1;
+    None if no image is a peer, as in `assign`."""
 
     images: ImageSet
     self_rows: NDArray[np.int64] | None = None
@@ -64,18 +63,18 @@ class PartFiles:
     """The parts of one run, below a local path or a URL."""
 
     def __init__(self, place: str, setting: Mapping[str, object]) -> None:
-        """setting: all that decides what the images come to (`run_setting`)."""
+        """setting: everything that decides the results (`run_setting`)."""
         self._store = Store(place, setting, suffix=_SUFFIX)
         self._files = self._store.files
         self.folder = self._store.folder
 
     def name(self, batch: Batch) -> str:
-        """The name that a batch has here, whether or not it is there. Files that were renamed
-        since are still the same batch."""
+        """The file name for a batch, whether or not the file exists. It depends on the contents of
+        the images, not on their names."""
         return self._store.name(_key(batch))
 
     def present(self) -> set[str]:
-        """The names of all parts that are there."""
+        """The names of all parts that exist."""
         with self._within_reach("listed"):
             return self._store.names()
 
@@ -84,12 +83,12 @@ class PartFiles:
             return self._store.has(_key(batch))
 
     def load(self, batch: Batch) -> Part | None:
-        """What is kept of a batch; None where nothing is, or it is damaged."""
+        """The part of a batch; None if there is none, or if it is damaged."""
         content = self._store.load(_key(batch))
         return None if content is None else _part(content, batch)
 
     def store(self, batch: Batch, part: Part) -> None:
-        """Keep a part, whole or not at all."""
+        """Write a part, whole or not at all."""
         with self._within_reach("written"):
             self._store.save(_key(batch), _pieces(batch, part))
 
@@ -98,7 +97,7 @@ class PartFiles:
             self._store.remove(_key(batch))
 
     def deaths(self, batch: Batch) -> int:
-        """How many workers were lost over a batch, as far as `expect_death` was told."""
+        """The number of workers that died at a batch, as `expect_death` recorded them."""
         with self._within_reach("read"):
             try:
                 return len(self._files.read(f"{self.name(batch)}.deaths"))
@@ -106,26 +105,27 @@ class PartFiles:
                 return 0
 
     def expect_death(self, batch: Batch) -> None:
+        """Record in advance that a worker may die at a batch."""
         count = self.deaths(batch) + 1
         with self._within_reach("written"):
             self._files.write(f"{self.name(batch)}.deaths", b"x" * count)
 
     def forget_deaths(self, batch: Batch) -> None:
+        """Remove the record of `expect_death`."""
         with self._within_reach("removed"):
             self._files.remove(f"{self.name(batch)}.deaths")
 
     def clear(self) -> None:
-        """The run is finished: its parts have no more use. Where they cannot be removed they stay;
-        the run is none the worse for it."""
+        """Remove the parts of a finished run. Parts that cannot be removed stay, without harm."""
         with contextlib.suppress(OSError, OptionError):
             self._files.remove_all()
 
     def clear_abandoned(self) -> None:
-        """Remove the parts of other runs beside these that nobody has gone on with for a month.
-        For a folder on a disk that is flawsort's own."""
+        """Remove the parts of other runs that have not changed for a month. Only for a local folder
+        that belongs to flawsort."""
         here = Path(self.folder)
         before = time.time() - ABANDONED_AFTER
-        # What cannot be listed or removed is somebody else's, or gone already.
+        # Entries that cannot be listed or removed belong to others, or are already gone.
         with contextlib.suppress(OSError):
             for entry in list(os.scandir(here.parent)):
                 with contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ class PartFiles:
             why = error.strerror or str(error) or type(error).__name__
             raise OptionError(
                 f"The parts cannot be {what} in '{self.folder}': {why}. Name a folder or a URL "
-                "where every worker may write."
+                "that every worker can write to."
             ) from error
 
 
@@ -151,9 +151,9 @@ def run_setting(
     batches: Sequence[Batch],
     engine: str | None = None,
 ) -> dict[str, object]:
-    """All that decides what the images of a run come to: how they are embedded, what they are
-    compared with, and which they are. bags: what decides a bag besides the image's content.
-    engine: where it is not the reference's own that compares."""
+    """Everything that decides the results of a run: how images are embedded, the reference, and the
+    images. bags: what decides a bag besides the image's content. engine: the name of the engine, if
+    it is not the reference's."""
     reference = describer.reference
     content = hashlib.sha256()
     kind = "none"
@@ -174,8 +174,8 @@ def run_setting(
         "heat": asdict(describer.heat),
         "reference": [kind, content.hexdigest()],
         "engine": engine,
-        # With the same normals two sets, or a fit and an assign, have parts alike: in folders of
-        # their own neither clears those of the other.
+        # Two sets with the same normals, or a fit and an assign, would share parts. In separate
+        # folders, neither removes the parts of the other.
         "images": hashlib.sha256(images.encode()).hexdigest(),
         "new": all(batch.self_rows is None for batch in batches),
     }
@@ -187,17 +187,17 @@ def _key(batch: Batch) -> str:
 
 
 def _pieces(batch: Batch, part: Part) -> list[Piece]:
-    """The bytes of a header, the header as JSON, and the arrays that it names."""
+    """The length of the header, the header as JSON, and the arrays that it names."""
     digest_of = dict(zip(batch.images.names, batch.images.digests, strict=True))
     arrays = _arrays(part)
     header = {
         "digests": part.digests,
         "reasons": {digest_of[name]: reason for name, reason in part.reasons.items()},
-        "arrays": [[name, one.dtype.str, one.shape] for name, one in arrays.items()],
+        "arrays": [[name, values.dtype.str, values.shape] for name, values in arrays.items()],
     }
     text = json.dumps(header).encode()
-    values = [_bytes(one) for one in arrays.values() if one.size]
-    return [len(text).to_bytes(_HEADER_BYTES, "little"), text, *values]
+    contents = [_bytes(values) for values in arrays.values() if values.size]
+    return [len(text).to_bytes(_HEADER_BYTES, "little"), text, *contents]
 
 
 def _part(content: memoryview, batch: Batch) -> Part:

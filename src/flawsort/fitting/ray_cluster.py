@@ -1,4 +1,4 @@
-"""A Ray cluster to work on: one that is running, or one started here and stopped again."""
+"""Connects to a running Ray cluster, or starts one here and stops it again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from flawsort.core.errors import OptionError
 from flawsort.core.threads import n_threads
 
-# Read when Ray is imported: it reports to nobody, and prints nothing of its own workings.
+# Ray reads these at import: send no usage statistics, and print no internal messages.
 _QUIETLY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
@@ -22,8 +22,8 @@ _QUIETLY = {
 
 @contextmanager
 def connected(address: str | None, n_cpus: int) -> Iterator[Any]:
-    """The module `ray`, connected. What is running already is used and stays; a cluster that is
-    started here, for address None and with room for n_cpus at least, is stopped at the end."""
+    """The module `ray`, connected. A running cluster is used and left running. For address None a
+    cluster with at least n_cpus processors is started here, and stopped at the end."""
     for name, value in _QUIETLY.items():
         os.environ.setdefault(name, value)
     import ray
@@ -43,7 +43,7 @@ def connected(address: str | None, n_cpus: int) -> Iterator[Any]:
         where = "could be started here" if address is None else f"at '{address}'"
         raise OptionError(
             f"No Ray cluster {where}: {str(error).splitlines()[0]} Start one with "
-            "'ray start --head' and name its address."
+            "'ray start --head' and give its address."
         ) from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
@@ -54,39 +54,39 @@ def connected(address: str | None, n_cpus: int) -> Iterator[Any]:
 
 
 def n_fitting(ray: Any, cpus: int, gpus: float) -> int:
-    """How many workers with so many processors and GPUs the machines of a cluster have room for."""
+    """The number of workers that fit on a cluster. cpus, gpus: of one worker."""
     total = 0
     for node in ray.nodes():
         if node["Alive"]:
-            there = node["Resources"]
-            room = there.get("CPU", 0) // cpus
+            resources = node["Resources"]
+            room = resources.get("CPU", 0) // cpus
             if gpus:
-                room = min(room, there.get("GPU", 0) // gpus)
+                room = min(room, resources.get("GPU", 0) // gpus)
             total += int(room)
     if not total:
         and_gpus = f" and {gpus:g} GPUs" if gpus else ""
         raise OptionError(
-            f"No machine of the Ray cluster has {cpus} CPUs{and_gpus} for a worker. Ask for less "
-            "a worker, or add a machine."
+            f"No machine of the Ray cluster has {cpus} CPUs{and_gpus} for a worker. Request less "
+            "per worker, or add a machine."
         )
     return total
 
 
 def check_one_machine(ray: Any) -> None:
-    """Of a cluster that is to write on this machine's disk."""
+    """Refuse a cluster with other machines, which cannot write to this machine's disk."""
     here = socket.gethostname()
     others = sorted({node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]} - {here})
     if others:
         raise OptionError(
-            f"The Ray cluster has machines that do not see the folders of this one: "
-            f"'{others[0]}'{' and others' if len(others) > 1 else ''}. Give parts, a folder that "
-            "all of them see, or a URL such as s3://bucket/parts."
+            f"The Ray cluster has machines that cannot access the folders of this one: "
+            f"'{others[0]}'{' and others' if len(others) > 1 else ''}. Set parts to a folder that "
+            "all of them share, or to a URL such as s3://bucket/parts."
         )
 
 
 @contextmanager
 def _no_standard_error() -> Iterator[None]:
-    """Ray's core says on standard error that it was told to be quiet. It is not Python's."""
+    """Silence standard error. Ray's core, which is not Python, writes there that it is quiet."""
     try:
         saved = os.dup(2)
     except OSError:  # there is none
@@ -104,7 +104,7 @@ def _no_standard_error() -> Iterator[None]:
 
 @contextmanager
 def _no_news_of_workers() -> Iterator[None]:
-    """Ray prints that a worker was lost on standard output, where results are written."""
+    """Stop Ray from printing lost workers on standard output, where results are written."""
     from ray._private import worker
 
     printing = getattr(worker, "print_to_stdstream", None)

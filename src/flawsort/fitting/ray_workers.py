@@ -1,8 +1,8 @@
-"""Batches described by many machines: actors of Ray Data that hold a backbone.
+"""Describe batches on many machines, with Ray Data actors that hold a backbone.
 
-A worker writes what a batch came to as a file and returns only that file's name. So a
-worker that is lost costs the batches it was at, an interrupted run goes on where it stopped, and
-this process never holds more than it reads.
+A worker writes the part of a batch as a file and returns only the file's name. So a lost worker
+costs only its current batches, an interrupted run can resume, and this process never holds more
+than it reads.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from flawsort.fitting.runner import describe_batch
 from flawsort.images.view import View
 from flawsort.scores.engines import ARITHMETIC, CpuEngine, Engine, choose_engine
 
-# Batches that are sent to a worker: the one it is at, and the next. All are lost with it.
+# Batches that are sent to a worker: the current one and the next. Both are lost with it.
 BATCHES_AHEAD = 2
-# A batch that takes its worker down so often in a row is given up.
+# A batch that crashes its worker this many times in a row is an error.
 MAX_DEATHS = 4
 
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """How a worker embeds and compares; it travels, so it is small.
+    """How a worker embeds and compares. It is sent to every worker, so it is small.
 
     backbone, weights, view: as for AnomalyClusterer; files that they name must be at the same path
-    on every machine. setting: of the bags (`cache_setting`), by which a worker knows that its
-    backbone is the same. cpus, gpus: of one worker.
+    on every machine. setting: of the bags (`cache_setting`), to check that a worker has the same
+    backbone. cpus, gpus: of one worker.
     """
 
     backbone: str
@@ -77,14 +77,14 @@ def ray_runner(
     cpus_per_worker: int = 1,
     gpus_per_worker: float | None = None,
 ) -> RayRunner:
-    """Workers on a Ray cluster.
+    """A runner with workers on a Ray cluster.
 
-    setting: `cache_setting` of the backbone and the view. parts: a folder that all machines see,
-    or a URL; None where all workers are on this machine: the parts are kept in its cache then, or,
-    where there is none, in a temporary folder that is removed when they are read. device: None or
-    "cpu" for the CPU; "cuda" gives each worker a GPU, of which gpus_per_worker may be a share.
-    address: of a running cluster, "auto" for the one this machine belongs to; None starts one here
-    and stops it again. n_workers: None for as many as fit.
+    setting: `cache_setting` of the backbone and the view. parts: a folder that all machines share,
+    or a URL. None if all workers are on this machine: the parts are kept in the cache, or, without
+    a cache, in a temporary folder that is removed after reading. device: None or "cpu" for the
+    CPU; "cuda" gives each worker a GPU, or the fraction gpus_per_worker of one. address: of a
+    running cluster, "auto" for the one this machine belongs to; None starts one here and stops it
+    again. n_workers: None for as many as fit.
     """
     for name in ("ray", "pyarrow", "fsspec"):
         if find_spec(name) is None:
@@ -96,8 +96,8 @@ def ray_runner(
     if gpus is None:
         gpus = 1.0 if device is not None and gpu_of(device) is not None else 0.0
     if gpus < 0 or (gpus > 1 and gpus != int(gpus)):
-        raise OptionError(f"gpus_per_worker must be a share of 1 or a whole number. Got {gpus}.")
-    recipe = WorkerSpec(
+        raise OptionError(f"gpus_per_worker must be 0 to 1, or a whole number. Got {gpus}.")
+    spec = WorkerSpec(
         backbone=_absolute(str(backbone)),
         weights=None if weights is None else os.path.abspath(weights),
         image_size=image_size,
@@ -114,26 +114,26 @@ def ray_runner(
     place = None if parts is None and cache is None else str(parts or f"{cache}/parts")
     if place is not None and not is_url(place):
         place = os.path.abspath(place)
-    return RayRunner(recipe, place, address, n_workers, shared=parts is not None)
+    return RayRunner(spec, place, address, n_workers, shared=parts is not None)
 
 
 class BatchWorker:
-    """One worker: a backbone, the reference, and batch after batch."""
+    """A worker: holds a backbone and the reference, and describes batch after batch."""
 
-    def __init__(self, recipe: WorkerSpec, shared: list[Any], files: PartFiles) -> None:
-        """shared: where Ray keeps the describer, once for all workers of a machine."""
+    def __init__(self, spec: WorkerSpec, shared: list[Any], files: PartFiles) -> None:
+        """shared: Ray's reference to the describer, which all workers of a machine share."""
         self._files = files
         self._problem: FlawsortError | None = None
-        self._n_threads = recipe.cpus
+        self._n_threads = spec.cpus
         try:
-            # Ray counts processors and keeps nobody from using more.
+            # Ray counts processors but does not limit their use.
             with limit(self._n_threads):
-                self._open(recipe, shared)
-        except FlawsortError as error:  # Ray would try for ever, and wrap it beyond recognition
+                self._open(spec, shared)
+        except FlawsortError as error:  # Ray would retry forever, and hide the message
             self._problem = error
 
     def __call__(self, table: Any) -> dict[str, list[str]]:
-        """table: pyarrow's, a row a batch. Returns the parts' names, or what went wrong."""
+        """table: of pyarrow, one row per batch. Returns the names of the parts, or the errors."""
         names, kinds, reasons = [], [], []
         for row in table.to_pylist():
             batch = _unpacked(row)
@@ -144,41 +144,41 @@ class BatchWorker:
             reasons.append(str(problem) if problem else "")
         return {"name": names, "kind": kinds, "reason": reasons}
 
-    def _open(self, recipe: WorkerSpec, shared: list[Any]) -> None:
+    def _open(self, spec: WorkerSpec, shared: list[Any]) -> None:
         import ray
 
-        self._view = recipe.view
+        self._view = spec.view
         self._backbone = load_backbone(
-            recipe.backbone,
-            image_size=recipe.image_size,
-            weights=None if recipe.weights is None else Path(recipe.weights),
-            device=_device(recipe),
+            spec.backbone,
+            image_size=spec.image_size,
+            weights=None if spec.weights is None else Path(spec.weights),
+            device=_device(spec),
         )
-        if cache_setting(self._backbone, self._view) != recipe.setting:
+        if cache_setting(self._backbone, self._view) != spec.setting:
             raise BackboneError(
-                f"The backbone '{recipe.backbone}' or the mask is another one on "
-                f"{platform.node()} than where the run was started. Install the same files "
-                "on every machine."
+                f"The backbone '{spec.backbone}' or the mask on {platform.node()} differs from "
+                "that on the machine that started the run. Install the same files on every "
+                "machine."
             )
         self._describer: Describer = ray.get(shared[0])
         reference = self._describer.reference
         if reference is not None:
             exact = self._describer.method.exact is True
-            reference.engine = engine_here(reference.engine, recipe, exact=exact)
+            reference.engine = engine_here(reference.engine, spec, exact=exact)
         self._restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
     def _finish(self, batch: Batch) -> FlawsortError | None:
-        """Describe a batch and keep what it came to, unless somebody has done so already."""
+        """Describe a batch and write its part, unless the part already exists."""
         try:
             if self._files.has(batch):
                 return None
-            # Only a worker that died once can be at a batch that kills workers.
+            # Only a restarted worker can have a batch that crashes workers.
             if self._restarted and self._files.deaths(batch) + 1 >= MAX_DEATHS:
                 self._files.forget_deaths(batch)
                 return InputError(
-                    f"The batch of '{batch.images.names[0]}' took its worker down {MAX_DEATHS} "
-                    "times. Its files may crash the decoder, or memory is short: fewer workers on "
-                    "a machine leave more for each."
+                    f"The batch of '{batch.images.names[0]}' crashed its worker {MAX_DEATHS} "
+                    "times. A file may crash the decoder, or memory may be short: fewer workers "
+                    "per machine leave more memory for each."
                 )
             if self._restarted:
                 self._files.expect_death(batch)
@@ -196,13 +196,13 @@ class BatchWorker:
 
 @dataclass
 class RayRunner:
-    """Batches described by actors of Ray Data; see `ray_runner`.
+    """Describes batches with Ray Data actors; see `ray_runner`.
 
-    parts: None for a temporary folder. shared: somebody said that all machines see it; else it is
-    this machine's, and of flawsort's own. worker: what the actors are.
+    parts: None for a temporary folder. shared: the user gave `parts`, so all machines share it;
+    otherwise it is a folder of flawsort on this machine. worker: the class of the actors.
     """
 
-    recipe: WorkerSpec
+    spec: WorkerSpec
     parts: str | None
     address: str | None = None
     n_workers: int | None = None
@@ -211,8 +211,8 @@ class RayRunner:
     _files: PartFiles | None = field(default=None, init=False, repr=False)
 
     def describe(self, batches: Sequence[Batch], describer: Describer) -> Iterator[Part]:
-        """What the images of each batch came to, in the order of the batches. Parts that are there
-        already are read; where all are, no cluster is needed."""
+        """The part of each batch, in order. Existing parts are read; if all exist, no cluster is
+        needed."""
         with self._place() as place:
             files = self._files = PartFiles(place, self.setting(batches, describer))
             if not self.shared:
@@ -220,13 +220,13 @@ class RayRunner:
             yield from self._describe(batches, describer, files)
 
     def setting(self, batches: Sequence[Batch], describer: Describer) -> dict[str, object]:
-        """All that decides what the images come to."""
-        bags = {**self.recipe.setting, "max_pixels": self.recipe.view.max_pixels}
-        engine = f"GPU {self.recipe.arithmetic}" if self.recipe.gpus else None
+        """Everything that decides the results."""
+        bags = {**self.spec.setting, "max_pixels": self.spec.view.max_pixels}
+        engine = f"GPU {self.spec.arithmetic}" if self.spec.gpus else None
         return run_setting(bags, describer, batches, engine)
 
     def clear(self) -> None:
-        """Remove the parts of what was described: the run is finished."""
+        """Remove the parts of a finished run."""
         if self._files is not None:
             self._files.clear()
 
@@ -241,22 +241,22 @@ class RayRunner:
     def _describe(
         self, batches: Sequence[Batch], describer: Describer, files: PartFiles
     ) -> Iterator[Part]:
-        there = files.present()
-        missing = [batch for batch in batches if files.name(batch) not in there]
+        present = files.present()
+        missing = [batch for batch in batches if files.name(batch) not in present]
         waiting = {files.name(batch) for batch in missing}
         finished = self._finished(missing, describer, files)
         try:
             for batch in batches:
                 name = files.name(batch)
-                part = files.load(batch) if name in there else None
-                if part is None and name in there:  # damaged, which is rare
-                    waiting.difference_update(finished)  # the workers are busy until then
+                part = files.load(batch) if name in present else None
+                if part is None and name in present:  # damaged, which is rare
+                    waiting.difference_update(finished)  # wait until the workers are free
                     files.remove(batch)
                     list(self._finished([batch], describer, files))
                 while name in waiting:
                     waiting.discard(next(finished, name))
                     if not waiting:
-                        finished.close()  # which stops what was started
+                        finished.close()  # stops a cluster that was started here
                 yield part or _read(files, batch)
         finally:
             finished.close()
@@ -267,26 +267,26 @@ class RayRunner:
         """The names of the batches' parts, in order, as workers finish them."""
         if not batches:
             return
-        recipe = self.recipe
-        with connected(self.address, recipe.cpus * (self.n_workers or 1)) as ray:
+        spec = self.spec
+        with connected(self.address, spec.cpus * (self.n_workers or 1)) as ray:
             if not self.shared:
                 check_one_machine(ray)
             shared = ray.put(describer)
             data = ray.data.from_arrow([_packed(batch) for batch in batches])
             data.context.execution_options.preserve_order = True
             data.context.enable_progress_bars = False
-            size = self.n_workers or n_fitting(ray, recipe.cpus, recipe.gpus)
-            # Ray Data restarts an actor that died and gives it its batches again.
+            size = self.n_workers or n_fitting(ray, spec.cpus, spec.gpus)
+            # Ray Data restarts an actor that died, and sends it its batches again.
             rows = data.map_batches(
                 self.worker,
-                fn_constructor_args=(recipe, [shared], files),
+                fn_constructor_args=(spec, [shared], files),
                 batch_size=1,
                 batch_format="pyarrow",
                 compute=ray.data.ActorPoolStrategy(
                     size=min(size, len(batches)), max_tasks_in_flight_per_actor=BATCHES_AHEAD
                 ),
-                num_cpus=recipe.cpus,
-                num_gpus=recipe.gpus or None,
+                num_cpus=spec.cpus,
+                num_gpus=spec.gpus or None,
             )
             for row in rows.iter_rows():
                 if row["kind"]:
@@ -294,27 +294,27 @@ class RayRunner:
                 yield row["name"]
 
 
-def engine_here(engine: Engine, recipe: WorkerSpec, *, exact: bool) -> Engine:
-    """The engine of a worker: the run's own on a CPU, and on a GPU that of the worker's GPU."""
-    if not recipe.gpus and isinstance(engine, CpuEngine):
+def engine_here(engine: Engine, spec: WorkerSpec, *, exact: bool) -> Engine:
+    """The engine of a worker: that of the run on a CPU, or one for the worker's GPU."""
+    if not spec.gpus and isinstance(engine, CpuEngine):
         return engine
-    kind = _device(recipe)
-    arithmetic = recipe.arithmetic if recipe.arithmetic in ARITHMETIC[kind] else None
-    # For much work: one arithmetic for all batches, however small the last.
+    kind = _device(spec)
+    arithmetic = spec.arithmetic if spec.arithmetic in ARITHMETIC[kind] else None
+    # Chosen for unlimited work, so that a small last batch uses the same arithmetic.
     return choose_engine(kind, arithmetic, exact=exact).for_work(math.inf)
 
 
-def _device(recipe: WorkerSpec) -> str:
-    """Where a worker computes. The GPUs that Ray hands out are CUDA's."""
-    return Cuda.kind if recipe.gpus else CPU
+def _device(spec: WorkerSpec) -> str:
+    """The device of a worker. Ray assigns CUDA GPUs."""
+    return Cuda.kind if spec.gpus else CPU
 
 
 def _read(files: PartFiles, batch: Batch) -> Part:
     part = files.load(batch)
     if part is None:
         raise OptionError(
-            f"A worker wrote '{files.folder}/{files.name(batch)}', and it cannot be read here. The "
-            "folder of the parts must be one that all machines see, or a URL such as "
+            f"A worker wrote '{files.folder}/{files.name(batch)}', but this machine cannot read "
+            "it. The parts must be in a folder that all machines share, or at a URL such as "
             "s3://bucket/parts."
         )
     return part
@@ -348,13 +348,13 @@ def _unpacked(row: dict[str, Any]) -> Batch:
 def _address(source: Source) -> bytes:
     if isinstance(source, np.ndarray):
         raise InputError(
-            "runner 'ray' takes images from files or URLs, where every worker can read them. "
+            "runner 'ray' needs images as files or URLs, which every worker can read. "
             "Got an array; leave the runner out."
         )
     return os.fsencode(str(source.absolute()))
 
 
 def _absolute(backbone: str) -> str:
-    """The path of an ONNX file made absolute; a name as it is."""
+    """The absolute path of an ONNX file; a name unchanged."""
     path, mark, outputs = backbone.partition("#")
     return os.path.abspath(path) + mark + outputs if path.lower().endswith(".onnx") else backbone

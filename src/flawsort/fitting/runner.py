@@ -1,7 +1,7 @@
-"""The loop over batches that `fit` and `assign` share, and the runner that does it in this process.
+"""The loop over batches that `fit` and `assign` share, and the runner that works in this process.
 
-A batch is embedded and compared, what its images come to is kept (their scores, their weights, one
-vector each, their regions), and its bags are let go.
+Each batch is embedded and compared. Its results are kept (scores, weights, one vector per image,
+regions), and its bags are freed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from flawsort.fitting.memory import USUAL_SIZES, Sizes
 from flawsort.fitting.parts import Batch, Part, PartFiles, run_setting
 from flawsort.fitting.source import Source
 
-# Images to the bags of those that can be used (None where there are none), and those images.
+# Returns the bags of the usable images (None if there are none), and these images.
 Embed: TypeAlias = Callable[[ImageSet], tuple[Bags | None, ImageSet]]
 
 
 class Runner(Protocol):
-    """Who describes batches: this process, or the workers of a Ray cluster."""
+    """Describes batches, in this process or with the workers of a Ray cluster."""
 
     def describe(self, batches: Sequence[Batch], describer: Describer) -> Iterator[Part]:
-        """What the images of each batch came to, in the order of the batches. Batches that were
-        finished before an interruption are not described again."""
+        """The part of each batch, in order. Batches that were finished before an interruption are
+        not described again."""
 
     def clear(self) -> None:
         """Remove the finished batches: their results are safe."""
@@ -39,11 +39,11 @@ class Runner(Protocol):
 
 @dataclass
 class LocalRunner:
-    """Batches described one after the other, in this process; each takes all processors.
+    """Describes one batch after the other in this process, each with all processors.
 
-    parts: a folder for finished batches that belongs to flawsort: abandoned batches are removed
-    from it. None keeps none. half: whether scores and weights are kept in half precision, as those
-    of many images are.
+    parts: a folder for finished batches that belongs to flawsort, which removes abandoned batches
+    from it. None keeps no batches. half: keep scores and weights in half precision, for many
+    images.
     """
 
     source: Source
@@ -78,18 +78,19 @@ class LocalRunner:
 def make_batches(
     contents: ImageSet, size: int, peer_of: Mapping[str, int] | None = None
 ) -> list[Batch]:
-    """Batches of images, `size` in each. peer_of: which of the peers an image is itself, by its
-    digest; None where all images are new to the reference."""
+    """Batches of `size` images each. peer_of: the row of an image among the peers, by its digest;
+    None if no image is a peer."""
     batches = []
     for start in range(0, len(contents), size):
-        some = contents.take(range(start, min(start + size, len(contents))))
-        some = ImageSet(some.names, some.sources, some.digests)
-        batches.append(Batch(some, None if peer_of is None else rows_of(some.digests, peer_of)))
+        chosen = contents.take(range(start, min(start + size, len(contents))))
+        images = ImageSet(chosen.names, chosen.sources, chosen.digests)
+        self_rows = None if peer_of is None else rows_of(images.digests, peer_of)
+        batches.append(Batch(images, self_rows))
     return batches
 
 
 def rows_of(digests: Sequence[str], row_of: Mapping[str, int]) -> NDArray[np.int64]:
-    """(n,): the row of each digest, -1 where it has none."""
+    """(n,): the row of each digest, -1 if it has none."""
     return np.array([row_of.get(digest, -1) for digest in digests], np.int64)
 
 
@@ -109,16 +110,16 @@ def describe_batches(
 
 
 def describe_batch(batch: Batch, embed: Embed, describer: Describer, *, half: bool = True) -> Part:
-    """One batch from files to what is kept of it. half: scores and weights in float16."""
+    """Embed and describe one batch. half: scores and weights in float16."""
     bags, usable = embed(batch.images)
     reasons = {entry.name: entry.reason for entry in usable.set_aside}
     if bags is None:
         return Part((), None, None, reasons)
-    own = batch.self_rows
-    if own is not None:
+    self_rows = batch.self_rows
+    if self_rows is not None:
         place = {digest: row for row, digest in enumerate(batch.images.digests)}
-        own = own[[place[digest] for digest in usable.digests]]
-    found = describer.features(bags, own=own)
+        self_rows = self_rows[[place[digest] for digest in usable.digests]]
+    found = describer.features(bags, self_rows=self_rows)
     if half:
         scores, weights = found.scores.astype(np.float16), found.weights.astype(np.float16)
         found = replace(found, scores=scores, weights=weights)

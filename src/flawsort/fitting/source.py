@@ -1,4 +1,4 @@
-"""Where the bags of a set come from: files through a backbone, or Bags that are there already."""
+"""Sources of bags: files that a backbone embeds, or Bags in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flawsort.backbones.embed import cache_setting, embed, embed_batch
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, ImageSet, Progress
 from flawsort.embeddings.method import Method
-from flawsort.fitting.memory import USUAL_SIZES, Need, Sizes, shall_stream
+from flawsort.fitting.memory import USUAL_SIZES, Need, Sizes, must_stream
 from flawsort.images.inputs import checked, distinct_rows, image_set_of, used_images
 from flawsort.images.view import View
 from flawsort.scores.reference import usual_peers
@@ -27,23 +27,23 @@ class Source(Protocol):
 
     @property
     def images(self) -> ImageSet:
-        """All images that were given, copies too."""
+        """All images that were given, including copies."""
 
     @property
     def contents(self) -> ImageSet:
-        """One image of each content, in the order of content: neither names, nor the order of
-        files, nor copies can change a result then."""
+        """One image for each content, in the order of content. So neither names, nor the order of
+        files, nor copies can change a result."""
 
     @property
     def setting(self) -> Mapping[str, object]:
-        """All that decides what a bag is, and whether there is one, besides the content."""
+        """Everything besides the content that decides a bag, and whether there is one."""
 
     def batch(self, images: ImageSet) -> tuple[Bags | None, ImageSet]:
-        """The bags of those of the contents that can be used, None where there are none, and those
-        images, with the others set aside."""
+        """The bags of the usable images (None if there are none), and these images, with the others
+        set aside."""
 
     def hold(self) -> HeldSource:
-        """All bags in memory. InputError where no image can be used."""
+        """Load all bags into memory. InputError if no image is usable."""
 
     def sampled(self, random_state: int, sizes: Sizes) -> Source:
         """The same set, or a sample of it that fits in memory."""
@@ -54,11 +54,11 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class FileSource:
-    """Files or arrays through a backbone.
+    """Files or arrays that a backbone embeds.
 
-    cache: a folder for bags, "auto" for the user's own, None for none. kind: what the images are,
-    for messages and progress: "image" or "normal". keep_bags: whether the bags of batches go to
-    the user's own cache, where those of a large set would push out everything else.
+    cache: a folder for bags, "auto" for the user's cache folder, None for no cache. kind: "image"
+    or "normal", for messages and progress. keep_bags: store the bags of batches in the user's
+    cache, where the bags of a large set would replace everything else.
     """
 
     images: ImageSet
@@ -81,7 +81,7 @@ class FileSource:
 
     @property
     def bag_setting(self) -> dict[str, object]:
-        """All that decides a bag besides the image's content."""
+        """Everything that decides a bag besides the image's content."""
         return cache_setting(self.backbone, self.view)
 
     @property
@@ -114,7 +114,7 @@ class FileSource:
         return replace(self, images=self.images.take(rows))
 
     def first_bag(self) -> Bags | None:
-        """The bag of the first image that can be used, to see how large one is."""
+        """The bag of the first usable image, to measure its size."""
         for row in range(len(self.images)):
             probe, _ = embed_batch(self.images.take([row]), self.backbone, self.view)
             if probe is not None:
@@ -135,7 +135,7 @@ class FileSource:
 
 @dataclass(frozen=True)
 class HeldSource:
-    """Bags that are in memory. bags: of the contents, in the same order."""
+    """Bags in memory. bags: of the contents, in the same order."""
 
     images: ImageSet
     contents: ImageSet
@@ -143,7 +143,7 @@ class HeldSource:
 
     @classmethod
     def of(cls, bags: Bags) -> HeldSource:
-        """Bags from outside, checked."""
+        """Check Bags that a caller gave."""
         bags = checked(bags)
         images = image_set_of(bags)
         rows = distinct_rows(images)
@@ -170,7 +170,7 @@ class HeldSource:
 
 
 def held_sources(bags: Bags, normals: Bags | None) -> tuple[HeldSource, HeldSource | None]:
-    """Images and normals that were given as Bags, checked."""
+    """Check images and normals that a caller gave as Bags."""
     if normals is not None and normals.patches.shape[1:] != bags.patches.shape[1:]:
         raise InputError(
             "Images and normals must have the same number of patches and dimensions. Got "
@@ -186,15 +186,15 @@ def streams(
     limit: int | None,
     sizes: Sizes = USUAL_SIZES,
 ) -> bool:
-    """Whether a set is too large for memory, by the size of its first bag. limit: in bytes."""
+    """Whether a set must be streamed, by the size of its first bag. limit: in bytes."""
     probe = source.first_bag()
     if probe is None:  # the reasons are given when all images are embedded
         return False
     n = len(source.contents)
     peers = method.n_peers or usual_peers(n)
     compared = normals is None and method.weights != "uniform"
-    everybody = compared and (peers == "all" or peers >= n)
+    all_pairs = compared and (peers == "all" or peers >= n)
     n_normals = 0 if normals is None else len(normals.contents)
     sampled = int(peers) if compared and peers != "all" else 0
     need = Need(n, n_normals, probe.n_patches, probe.dim, sampled, sizes)
-    return shall_stream(need, limit, everybody=everybody)
+    return must_stream(need, limit, all_pairs=all_pairs)

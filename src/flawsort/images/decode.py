@@ -1,4 +1,4 @@
-"""Read an image file (or an array) whole, upright and at its full depth."""
+"""Read an image file (or an array) completely, upright and at its full bit depth."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from flawsort.core.errors import FlawsortError, InputError, OptionError, first_line
 from flawsort.core.records import Floats, RemoteFile, Source
 
-# Only kinds whose depth is known here: pillow cuts deep JPEG 2000, AVIF and PPM to 8 bits silently.
+# Only formats whose depth is known: pillow silently reduces deep JPEG 2000, AVIF and PPM to 8 bits.
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF")
 
-# What pillow's plugins are known to raise on damaged files.
+# The exceptions that pillow's plugins are known to raise for damaged files.
 _PILLOW_ERRORS = (
     OSError,
     SyntaxError,
@@ -58,10 +58,10 @@ class UnreadableImage(InputError):  # noqa: N818 - it is the image that is unrea
 
 @dataclass(frozen=True)
 class Raster:
-    """A whole image, upright: 8 bits deep as a pillow image, RGB or L, or deeper as numbers.
+    """A complete, upright image: pixels8 for 8 bits, pixels16 for more.
 
-    pixels16: (height, width, 1 or 3). opacity: (height, width) in 0..1, or None.
-    scaled: the numbers lie in 0..1 already and need no window.
+    pixels8: a pillow image, RGB or L. pixels16: (height, width, 1 or 3). opacity: (height, width)
+    in 0..1, or None. scaled: pixels16 is already in 0..1 and needs no window.
     """
 
     pixels8: Image.Image | None = None
@@ -78,8 +78,8 @@ class Raster:
             window = (0.0, 1.0)
         if window is None:
             raise OptionError(
-                "window must be given for images of more than 8 bits. Got None. A run takes it "
-                "from its own images; one made from 8-bit images has none for these."
+                "window must be given for images of more than 8 bits. Got None. A run measures it "
+                "on its own images; a run of 8-bit images has none."
             )
         return [
             Image.fromarray(self._windowed(channel, *window))
@@ -94,31 +94,31 @@ class Raster:
         clipped: NDArray[np.float32] = np.clip(values, 0, 1).astype(np.float32)
         if self.opacity is None:
             return clipped
-        # Over white, as an 8-bit image is.
+        # Over white, as for 8-bit images.
         return clipped * self.opacity + (1 - self.opacity)
 
 
 def load(
     source: Source | bytes, max_pixels: int, *, backdrop: str = "white", enough: int | None = None
 ) -> Raster:
-    """The whole image. Raises UnreadableImage, and nothing else, for content that is no good.
+    """Load a complete image. Raises only UnreadableImage for content that cannot be decoded.
 
-    source: a file, what a file holds, or an array.
-    backdrop: what shows through where an 8-bit image is transparent.
-    enough: a large JPEG may come 2, 4 or 8 times smaller, as long as both sides have that many
-        pixels: libjpeg then leaves out most of the work. None: as large as it is.
+    source: a file, the content of a file, or an array.
+    backdrop: the colour behind transparent pixels of an 8-bit image.
+    enough: a large JPEG may be decoded 2, 4 or 8 times smaller, as long as both sides keep at
+        least this many pixels, which is much faster. None: at full size.
     """
     with _plain_reasons():
         if isinstance(source, RemoteFile):
-            source = source.read_bytes()  # some kinds are read twice
+            source = source.read_bytes()  # some formats are read twice
         if isinstance(source, Path | bytes):
             return _from_file(source, max_pixels, backdrop, enough)
         return _from_array(source, backdrop)
 
 
 def picture_array(number: int, picture: Image.Image) -> NDArray[Any]:
-    """The pixels of a pillow image as a file of it would be seen: upright, over white where it is
-    transparent, (height, width[, 3]). number: which image it is, for errors."""
+    """(height, width[, 3]): the pixels of a pillow image, treated like a file: upright, and over
+    white where it is transparent. number: the position of the image, for error messages."""
     try:
         upright = _upright(picture)
     except _PILLOW_ERRORS as error:
@@ -127,25 +127,25 @@ def picture_array(number: int, picture: Image.Image) -> NDArray[Any]:
         return np.asarray(_opaque(upright, "white"))
     values = np.asarray(upright)
     if values.dtype == np.int32 and values.min() >= 0 and values.max() < 2**16:
-        return values.astype(np.uint16)  # how pillow gives some files of 16 bits
+        return values.astype(np.uint16)  # pillow opens some 16-bit files as int32
     return values
 
 
 def upright_size(source: Source, max_pixels: int) -> tuple[int, int]:
-    """Width and height of an image as it is shown, from its header. Raises UnreadableImage."""
+    """Width and height of the upright image, from its header. Raises UnreadableImage."""
     if isinstance(source, np.ndarray):
         return int(source.shape[1]), int(source.shape[0])
     try:
         with _plain_reasons(), _opened(source, max_pixels) as image:
             width, height = image.size
             tags = getattr(image, "tag_v2", None)
-            if tags is not None:  # of a TIFF, pillow may give the size upright already
+            if tags is not None:  # for a TIFF, pillow may already give the upright size
                 width, height = tags[_TIFF_WIDTH], tags[_TIFF_HEIGHT]
             return (height, width) if _turn(image) in _SIDEWAYS else (width, height)
     except UnreadableImage:
         raise
     except Exception as error:
-        if isinstance(source, RemoteFile):  # stores have errors of their own
+        if isinstance(source, RemoteFile):  # each store raises its own errors
             raise UnreadableImage(f"cannot be read: {error}") from error
         raise
 
@@ -160,7 +160,7 @@ def is_deep(source: Source, max_pixels: int) -> bool:
     except UnreadableImage:
         return False
     except Exception:
-        if isinstance(source, RemoteFile):  # stores have errors of their own
+        if isinstance(source, RemoteFile):  # each store raises its own errors
             return False
         raise
 
@@ -175,7 +175,7 @@ def _from_file(source: Path | bytes, max_pixels: int, backdrop: str, enough: int
         if layout == "grey":
             return _deep_grey(image)
         if layout == "grey and alpha":
-            # Two 16-bit samples are as wide as four bytes, so read them as such and join them.
+            # Read the two 16-bit samples as four bytes, and join the bytes.
             _read_as(image, "RGBA")
             parts = np.asarray(_upright(image)).astype(np.uint16)
             joined = parts[..., 0::2] << 8 | parts[..., 1::2]
@@ -183,7 +183,7 @@ def _from_file(source: Path | bytes, max_pixels: int, backdrop: str, enough: int
         high = np.asarray(_upright(image)).astype(np.uint16)
         key = image.info.get("transparency")
     with _opened(source, max_pixels) as image:
-        # pillow keeps the first byte of each sample; with the byte order swapped, the other one.
+        # pillow keeps the first byte of each sample; with the byte order swapped, the second.
         _read_as(image, _swapped(_rawmode(image)))
         colours = high << 8 | np.asarray(_upright(image))
     if colours.shape[2] == 4:
@@ -210,9 +210,9 @@ def _deep_grey(image: ImageFile.ImageFile) -> Raster:
     tags = getattr(image, "tag_v2", {})
     values = np.asarray(_upright(image))
     if image.mode == "I" and _bits(image) == 32 and 1 in np.atleast_1d(tags.get(339, 1)):
-        values = values.view(np.uint32)  # pillow knows signed numbers only
+        values = values.view(np.uint32)  # pillow supports signed integers only
     elif tags.get(262) == 0 and values.dtype.kind == "u":
-        values = 65535 - values  # white is zero; pillow turns 8-bit images round, but not these
+        values = 65535 - values  # white is zero; pillow inverts only 8-bit images itself
     key = image.info.get("transparency")
     visible = None if key is None else (values != key).astype(np.float32)
     return Raster(pixels16=values[..., np.newaxis], opacity=visible)
@@ -242,12 +242,13 @@ def _upright(image: Image.Image) -> Image.Image:
 def _turn(image: Image.Image) -> Image.Transpose | None:
     try:
         return _TURNS.get(image.getexif().get(0x0112, 1))
-    except Exception:  # the pixels are good: damaged EXIF data is no reason to refuse them
+    except Exception:  # damaged EXIF data is no reason to refuse good pixels
         return None
 
 
 def _layout(image: ImageFile.ImageFile) -> str:
-    """How the samples lie: "8 bits" or less, or deeper as "grey", "grey and alpha", "colour"."""
+    """The layout of the samples: "8 bits", or for deeper images "grey", "grey and alpha" or
+    "colour"."""
     if image.mode[0] in "IF":
         return "grey"
     raw, bits = _rawmode(image), _bits(image)
@@ -271,7 +272,7 @@ def _bits(image: ImageFile.ImageFile) -> int:
 
 
 def _rawmode(image: ImageFile.ImageFile) -> str:
-    """How pillow is going to unpack the samples, such as "RGB;16B"; "" if it does not say."""
+    """The mode in which pillow unpacks the samples, such as "RGB;16B"; "" if unknown."""
     arguments = image.tile[0][3] if image.tile else ""
     return str(arguments[0] if isinstance(arguments, tuple) else arguments)
 
@@ -283,7 +284,7 @@ def _swapped(raw: str) -> str:
 
 
 def _read_as(image: ImageFile.ImageFile, raw: str) -> None:
-    """Makes pillow unpack the samples another way when the image is loaded."""
+    """Make pillow unpack the samples in another mode when the image is loaded."""
     tiles: list[Any] = []
     for tile in image.tile:
         arguments: Any = (raw, *tile[3][1:]) if isinstance(tile[3], tuple) else raw
@@ -317,9 +318,9 @@ def _stream(source: Path | RemoteFile | bytes) -> BinaryIO:
 
 
 class _PillowLimit:
-    """Puts pillow's own limit on pixels, which is global, off while any thread decodes here.
+    """Lifts pillow's global limit on pixels while any thread decodes here.
 
-    The size is checked against the view's limit instead, which may lie above or below pillow's.
+    The size is checked against the view's limit instead, which may be higher or lower.
     """
 
     def __init__(self) -> None:
@@ -347,7 +348,7 @@ _pillow_limit = _PillowLimit()
 
 @contextmanager
 def _plain_reasons() -> Iterator[None]:
-    """Turns whatever pillow raises on bad content into an UnreadableImage with a plain reason."""
+    """Turn pillow's errors for bad content into an UnreadableImage with a plain reason."""
     try:
         yield
     except FlawsortError:

@@ -1,4 +1,4 @@
-"""Find image files, name them for people, and hash what they hold."""
+"""Find image files, give them readable names, and hash their content."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from flawsort.core.threads import n_threads
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
-# Hashing keeps a processor busy where the files are in memory or on a fast disk; where it waits for
-# the disk, so many at once are enough, however few processors there are.
+# The fewest threads that hash files. On a fast disk hashing uses all processors; on a slow one it
+# waits for the disk, and this many threads are enough even on few processors.
 _HASH_THREADS = 4
-# A store's answer takes longer.
+# The same for object stores, which answer more slowly.
 _FETCH_THREADS = 16
 _GLOB_CHARACTERS = "*?["
 _ANY_DEPTH = 1_000_000
@@ -36,22 +36,21 @@ _CLOSED = "folder cannot be opened: "
 
 
 def find_images(sources: str | Path | Sequence[str | Path], *, glob: str | None = None) -> ImageSet:
-    """The images of one source or several, sorted by name, each file once, each with its SHA-256.
+    """The images of one or more sources, sorted by name, each file once, with its SHA-256.
 
     A source is a folder (searched with its sub-folders), one image file, a glob pattern
-    ("parts/**/*.png"), or a .txt list with one path a line, absolute or relative to the list's
-    folder (blank lines and lines that start with # are skipped). `glob` narrows what is taken from
+    ("parts/**/*.png"), or a .txt list with one path per line, absolute or relative to the list's
+    folder. Blank lines and lines that start with # are skipped. Folders, files, patterns and lines
+    of a list may be URLs (s3://bucket/parts), which are read with fsspec. `glob` selects files from
     folders: it is matched with the file's name or, if it has a slash, with the path below the
-    folder. Hidden files and folders (leading dot) are skipped. Folders and patterns give files
-    with IMAGE_SUFFIXES only; a file that is named itself, or in a list, is taken whatever its
-    suffix. A file that cannot be used is set aside with a reason.
+    folder. Hidden files and folders (leading dot) are skipped. Folders and patterns give only files
+    with IMAGE_SUFFIXES; a file given by its own path, or in a list, may have any suffix. A file
+    that cannot be used is set aside with a reason.
 
-    Names: the path below the folder, or below the fixed part of the pattern; the path as written
-    in a list, or below the common folder where all paths of the list are absolute; the file name
-    of a single file. Folders, files and patterns may be URLs (s3://bucket/parts), which fsspec
-    reads; so may lines of a list. Where two sources give the same name to two files,
-    all names of these sources get the source's folder in front, and if that is not enough they
-    become the full paths as given.
+    Names: for a folder, the path below it; for a pattern, the path below its fixed part; for a
+    list, the path as written, or below the common folder if all paths are absolute; for a single
+    file, its name. If files of two sources get the same name, all names of these sources are
+    prefixed with the name of the source's folder; if that is not enough, they become full paths.
     """
     given = [sources] if isinstance(sources, str | Path) else list(sources)
     if not given:
@@ -97,7 +96,7 @@ def array_images(arrays: Sequence[NDArray[Any]] | NDArray[Any]) -> ImageSet:
 
 @dataclass(frozen=True)
 class _File:
-    """One file of a source: its path, and its name within the source."""
+    """A file of a source: its path, and its name within the source."""
 
     path: Path | RemoteFile
     name: str
@@ -105,7 +104,7 @@ class _File:
 
 @dataclass(frozen=True)
 class _Origin:
-    """One source: the folder (or its URL) that its names are relative to, and its files."""
+    """A source: the folder (or its URL) that names are relative to, and its files."""
 
     folder: Path | str
     files: tuple[_File, ...]
@@ -135,7 +134,7 @@ def _open_source(source: str | Path, glob: str | None, problems: list[SetAside])
 
 
 def _from_url(url: str, glob: str | None) -> _Origin:
-    """As of a folder, a file or a pattern on a disk."""
+    """The files of a URL, which is a folder, a file or a pattern."""
     kind = kind_of(url)
     folder, _, name = url.rpartition("/")
     if kind == "file":
@@ -180,7 +179,7 @@ def _from_folder(folder: Path, glob: str | None, problems: list[SetAside]) -> _O
         closed = _closed(folder, problems[before:])
         looked = ", ".join(IMAGE_SUFFIXES)
         matching = "" if glob is None else f" whose name matches '{glob}'"
-        # A pattern only narrows: where none is given, none would help.
+        # Mention the pattern only if one was given.
         what = "path" if glob is None else "path and the pattern"
         raise InputError(
             f"No images under '{printable(folder)}/'{matching}. Looked for {looked}.{closed} "
@@ -190,8 +189,8 @@ def _from_folder(folder: Path, glob: str | None, problems: list[SetAside]) -> _O
 
 
 def _closed(folder: Path, problems: list[SetAside]) -> str:
-    """What to say of folders that could not be opened where no image was found in the others. That
-    the source itself is one of them is an error at once."""
+    """A sentence about folders that could not be opened, for when no image was found in the others.
+    Raises InputError if the source itself could not be opened."""
     if not problems:
         return ""
     first = problems[0]
@@ -210,7 +209,7 @@ def _from_pattern(pattern: Path, problems: list[SetAside]) -> _Origin:
     folder, rest = Path(*parts[:fixed]), parts[fixed:]
     if not folder.is_dir():
         raise InputError(
-            f"No images match '{printable(pattern)}': '{printable(folder)}' is no folder. "
+            f"No images match '{printable(pattern)}': '{printable(folder)}' is not a folder. "
             "Check the path."
         )
     depth = _ANY_DEPTH if "**" in rest else len(rest)
@@ -224,7 +223,7 @@ def _from_pattern(pattern: Path, problems: list[SetAside]) -> _Origin:
         closed = _closed(folder, problems[before:])
         raise InputError(
             f"No images match '{printable(pattern)}'. Looked below '{printable(folder)}' for "
-            f"{', '.join(IMAGE_SUFFIXES)}.{closed} Check the pattern; ** stands for any number of "
+            f"{', '.join(IMAGE_SUFFIXES)}.{closed} Check the pattern; ** matches any number of "
             "folders."
         )
     return _Origin(folder, files)
@@ -242,7 +241,7 @@ def _from_list(path: Path) -> _Origin:
     named = [line for line in lines if line and not line.startswith("#")]
     if not named:
         raise InputError(
-            f"The list '{printable(path)}' names no images. Write one path a line, absolute or "
+            f"The list '{printable(path)}' names no images. Write one path per line, absolute or "
             "relative to the list's folder."
         )
     if all(is_url(line) or Path(line).is_absolute() for line in named):
@@ -254,7 +253,7 @@ def _from_list(path: Path) -> _Origin:
 
 
 def _listed(line: str, folder: Path) -> _File:
-    """A line of a list, under the name that is written there."""
+    """The file of a line of a list, with the name as written there."""
     if is_url(line):
         return _File(RemoteFile(line), line)
     return _File(folder / line, Path(line).as_posix())
@@ -291,7 +290,7 @@ def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
 
 
 def _walk(folder: Path, depth: int, problems: list[SetAside]) -> Iterator[str]:
-    """Posix paths below `folder` of the image files in it, at most `depth` names long."""
+    """The image files below `folder`, as relative POSIX paths, at most `depth` levels deep."""
 
     def cannot_open(error: OSError) -> None:
         where = os.path.relpath(os.fsdecode(error.filename), folder)
@@ -300,7 +299,7 @@ def _walk(folder: Path, depth: int, problems: list[SetAside]) -> Iterator[str]:
     seen = {os.path.realpath(folder)}
     for place, folders, names in os.walk(folder, followlinks=True, onerror=cannot_open):
         below = Path(place).relative_to(folder)
-        # A link back to a folder already visited would be walked for ever.
+        # Skip folders already visited: a link back to one would never end.
         fresh = []
         for name in sorted(folders):
             real = os.path.realpath(os.path.join(place, name))
@@ -314,7 +313,7 @@ def _walk(folder: Path, depth: int, problems: list[SetAside]) -> Iterator[str]:
 
 
 def _distinct(origins: list[_Origin]) -> list[_Origin]:
-    """The same sources less every file that was already reached by another way."""
+    """The same sources without files that an earlier source already gave."""
     seen: set[str] = set()
     kept = []
     for origin in origins:
@@ -333,7 +332,7 @@ def _resolved(path: Path | RemoteFile) -> str:
         return path.url
     try:
         return os.path.realpath(path)
-    except ValueError:  # a zero byte, from a list: no such file, which hashing will say
+    except ValueError:  # a zero byte in a list: hashing will report that there is no such file
         return str(path)
 
 
@@ -353,7 +352,7 @@ def _names(origins: list[_Origin]) -> list[str]:
             break
         for i in clashing:
             levels[i] += 1
-    # Only names that differ in bytes that no text can show are still alike here.
+    # The only equal names left are those of paths that differ in undecodable bytes.
     names: dict[str, None] = {}
     for name in (name for group in named for name in group):
         unique, tries = name, 1
@@ -365,11 +364,11 @@ def _names(origins: list[_Origin]) -> list[str]:
 
 
 def digest_of(path: Path | RemoteFile) -> tuple[str, str]:
-    """The SHA-256 of a file and "", or "" and why there is none."""
+    """The SHA-256 of a file and "", or "" and the reason why it cannot be read."""
     if isinstance(path, RemoteFile):
         return _remote_digest(path)
     try:
-        # Looked at before opening: to open a pipe would wait for ever.
+        # Check the type before opening: opening a pipe would wait for ever.
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             return "", "is a folder" if stat.S_ISDIR(status.st_mode) else "is not a regular file"
@@ -405,7 +404,7 @@ def _checked_array(index: int, array: object) -> NDArray[Any]:
     if not isinstance(array, np.ndarray):
         raise InputError(
             f"Image {index} must be an array {accepted}. Got {type(array).__name__}. "
-            "Files are given by their paths."
+            "To use files, pass their paths."
         )
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     shaped = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
@@ -417,7 +416,7 @@ def _checked_array(index: int, array: object) -> NDArray[Any]:
         )
     if array.dtype.kind == "f" and not bool(np.all((array >= 0) & (array <= 1))):
         raise InputError(
-            f"Image {index} must have values between 0 and 1, as floats have. Got "
+            f"Image {index} has floats, which must be between 0 and 1. Got "
             f"{np.min(array):g} to {np.max(array):g}. Scale it, or convert it to uint8 or uint16."
         )
     return array

@@ -1,4 +1,4 @@
-"""Whatever a user passes as images, brought to one shape; and copies told from distinct content."""
+"""Convert whatever a user passes as images to one form, and find images with the same content."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ Images: TypeAlias = (
 
 
 def gather(given: Images) -> ImageSet | Bags:
-    """Whatever a user passes as images, found and checked.
+    """Find and check whatever a user passes as images.
 
-    An array (height, width[, 1, 3 or 4]) is one image; one of any other shape is a stack of them.
+    An array (height, width[, 1, 3 or 4]) is one image; an array of any other shape is a stack of
+    images.
     """
     if isinstance(given, ImageSet | Bags):
         return given
@@ -39,8 +40,8 @@ def gather(given: Images) -> ImageSet | Bags:
         return array_images([given] if _is_one_image(given) else given)
     if not isinstance(given, Image | Iterable):
         raise InputError(
-            "Images are given as folders, files, globs or list files, as arrays or PIL images, or "
-            f"as Bags. Got {type(given).__name__}."
+            "Images must be folders, files, globs or list files, arrays or PIL images, or Bags. "
+            f"Got {type(given).__name__}."
         )
     items: list[Any] = [given] if isinstance(given, Image) else list(given)
     if items and all(isinstance(item, str | Path) for item in items):
@@ -59,7 +60,7 @@ def _place(item: str | Path) -> Path | RemoteFile:
 
 
 def _in_given_order(images: ImageSet, given: list[Path | RemoteFile]) -> ImageSet:
-    """Files that were listed one by one keep their order, so that results line up with them."""
+    """Keep the order of files that were passed one by one, so that results have the same order."""
     place = {path: row for row, path in reversed(list(enumerate(given)))}
     if not all(
         source in place for source in images.sources if isinstance(source, Path | RemoteFile)
@@ -69,7 +70,7 @@ def _in_given_order(images: ImageSet, given: list[Path | RemoteFile]) -> ImageSe
 
 
 def image_set_of(bags: Bags) -> ImageSet:
-    """Bags have no files: their own bytes stand for the content."""
+    """An ImageSet for bags, which have no files: the digests are those of the patches."""
     blank = np.full((1, 1), 128, np.uint8)
     valid = bags.valid if bags.valid is not None else np.empty((len(bags), 0), bool)
     digests = (
@@ -82,19 +83,20 @@ def image_set_of(bags: Bags) -> ImageSet:
 
 
 def checked(bags: Bags) -> Bags:
-    """Bags from outside: finite, of unit length, and with valid patches in place of the others."""
+    """Check bags that a user passes: patches must be finite and of unit length, with a valid one in
+    each image. Invalid patches are replaced by a valid one of the same image."""
     lengths = np.stack([np.linalg.norm(bag.astype(np.float32), axis=1) for bag in bags.patches])
     if bags.valid is not None:
         lengths = lengths[bags.valid]
     if not np.allclose(lengths, 1, atol=0.01):
         raise InputError(
             "patches must be finite and of unit length. Got lengths from "
-            f"{lengths.min():.3g} to {lengths.max():.3g}: divide each patch by its own."
+            f"{lengths.min():.3g} to {lengths.max():.3g}. Divide each patch by its length."
         )
     if bags.valid is None or bags.valid.all():
         return bags
     if not bags.valid.any(axis=1).all():
-        raise InputError("Every image needs a valid patch. Got one with none: leave it out.")
+        raise InputError("Every image needs a valid patch. Got one with none; leave it out.")
     patches = bags.patches.copy()
     for bag, valid in zip(patches, bags.valid, strict=True):
         bag[~valid] = bag[valid.argmax()]
@@ -102,7 +104,7 @@ def checked(bags: Bags) -> Bags:
 
 
 def check_found(images: ImageSet) -> None:
-    """Refuse too few images before any is read: how many of them are usable is not known yet."""
+    """Raise InputError for fewer than 2 images, before any is decoded."""
     if len(images) >= 2:
         return
     what = "array" if any(isinstance(source, np.ndarray) for source in images.sources) else "file"
@@ -115,7 +117,7 @@ def check_found(images: ImageSet) -> None:
 
 
 def with_window(view: View, images: ImageSet, normals: ImageSet | None = None) -> View:
-    """The view with a window measured on all deep (more than 8 bits) images, unless it has one."""
+    """The view with a window measured on all images of more than 8 bits, unless it has one."""
     if view.window is not None:
         return view
     sources = images.sources + (() if normals is None else normals.sources)
@@ -123,24 +125,24 @@ def with_window(view: View, images: ImageSet, normals: ImageSet | None = None) -
 
 
 def distinct_rows(images: ImageSet) -> NDArray[np.int64]:
-    """Rows of the first image of each content, in the order of content."""
+    """The rows of the first image of each content, sorted by digest."""
     first = {digest: row for row, digest in reversed(list(enumerate(images.digests)))}
     return np.array([first[digest] for digest in sorted(first)], np.int64)
 
 
 def content_rows(images: ImageSet, distinct: ImageSet) -> NDArray[np.int64]:
-    """For each image the row of its content among the distinct ones."""
+    """(n_images,): for each image the row of its content in `distinct`."""
     row = {digest: place for place, digest in enumerate(distinct.digests)}
     return np.array([row[digest] for digest in images.digests], np.int64)
 
 
 def groups_of(images: ImageSet, known_groups: Mapping[str, int]) -> NDArray[np.int64]:
-    """(n_images,): the group that each was put in, by its SHA-256; -1 for none."""
+    """(n_images,): the known group of each image, or -1. known_groups: group by SHA-256."""
     return np.array([known_groups.get(digest, -1) for digest in images.digests], np.int64)
 
 
 def used_images(images: ImageSet, embedded: ImageSet) -> ImageSet:
-    """The images whose content could be embedded; the others, copies too, are set aside."""
+    """The images whose content was embedded. The others are set aside, including copies."""
     good = set(embedded.digests)
     reasons = {entry.name: entry.reason for entry in embedded.set_aside}
     of_first = {images.digests[row]: images.names[row] for row in distinct_rows(images)}

@@ -1,4 +1,4 @@
-"""Values of images from a CSV file: its labels, its lots, whatever it has a column for."""
+"""Look up values of images in a CSV file, such as labels or production lots."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from flawsort.core.text import printable
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a CSV file that count, each by the names it may have, the first one found.
+    """The two columns of a CSV file to read. Each may have several names; the first found is used.
 
-    what: the values in the words of messages, as "truth" or "periods". files: the image of a row.
-    values: its value.
+    what: the values as messages call them, such as "truth" or "periods". files: names of the column
+    with the image. values: names of the column with its value.
     """
 
     what: str
@@ -34,8 +34,8 @@ class Columns:
 class Lookup:
     """The rows of a CSV file that have an image and a value.
 
-    path: the file. column: the name of the column that the values are of. rows: the image as the
-    file writes it, and its value.
+    path: the file. column: the name of the column of the values. rows: the image as written in the
+    file, and its value.
     """
 
     path: Path
@@ -43,11 +43,11 @@ class Lookup:
     rows: tuple[tuple[str, str], ...]
 
     def values_of(self, names: Sequence[str], sources: Sequence[Source | str]) -> list[str | None]:
-        """The value of each image, None where no row is its own or rows contradict each other.
+        """The value of each image; None if no row matches or the matching rows disagree.
 
-        An image is the row with its path (absolute or relative to the CSV file), its name, or its
-        base name if only one image and one row have it. names: as of an ImageSet. sources: files,
-        or their paths.
+        A row matches an image by its path (absolute or relative to the CSV file), by its name, or
+        by its base name if only one image and one row have it. names: as in an ImageSet. sources:
+        files, or their paths.
         """
         by_path: dict[str, set[str]] = {}
         by_name: dict[str, set[str]] = {}
@@ -70,7 +70,7 @@ class Lookup:
 
 
 def read_lookup(path: Path, columns: Columns) -> Lookup:
-    """A CSV file in UTF-8 with a header, separated by commas, semicolons or tabs."""
+    """Read a CSV file in UTF-8 with a header, separated by commas, semicolons or tabs."""
     what, plural = columns.what, columns.what.endswith("s")
     advice = f"Save {'them' if plural else 'it'} as CSV in UTF-8."
     try:
@@ -102,14 +102,14 @@ def read_lookup(path: Path, columns: Columns) -> Lookup:
 
 
 def local_path(source: Source | str) -> Path | None:
-    """The file of an image, None where it is behind a URL or an array."""
+    """The path of an image's file; None for a URL or an array."""
     if isinstance(source, str):
         return Path(source) if source and "://" not in source else None
     return None if isinstance(source, RemoteFile | np.ndarray) else source
 
 
 def only(values: set[str] | None) -> str | None:
-    """The one value that is known, None where there are none or several."""
+    """The only value; None if there are none or several."""
     return next(iter(values)) if values is not None and len(values) == 1 else None
 
 

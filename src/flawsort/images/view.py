@@ -1,4 +1,4 @@
-"""Decode image files (or arrays) to the pixels that a backbone sees, at their full depth."""
+"""Decode image files (or arrays) to the pixels that a backbone sees, at their full bit depth."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MAX_TILES = 16
 _FITS = ("stretch", "pad", "crop")
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _WINDOW_PERCENTILES = (0.1, 99.9)
-# 16 million numbers hold in 128 MB; 65,536 of one image fix its percentiles well enough.
+# 16 million numbers take 128 MB; 65,536 of one image determine its percentiles well enough.
 _WINDOW_SAMPLES, _IMAGE_SAMPLES = 16_000_000, 65_536
 
-# Images more than this many times too large are first brought near by averaging whole blocks,
-# which is cheap and, this far from the end, cannot be seen in the result.
+# Images more than this many times too large are first reduced by averaging whole blocks. That is
+# fast, and at this distance from the final size it does not show in the result.
 _REDUCING_GAP = 3.0
 
 Box = tuple[float, float, float, float]
@@ -39,17 +39,17 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class View:
-    """What of an image the backbone sees, and how.
+    """The part of an image that the backbone sees, and how it is fitted to its input.
 
-    fit: onto the backbone's input (with tiles: onto all of them together) by "stretch", by "pad"
-        (aspect kept, edge pixels repeated around it, and marked as not inside) or by "crop"
-        (aspect kept, the middle of the longer side).
-    roi: left, top, right, bottom. All at most 1: fractions of the image; otherwise pixels.
-    mask: an image file, or the bytes of one: non-zero = inside, stretched to each image; crops to
-        its bounding box.
+    fit: how the image fills the backbone's input (with tiles: all of them together). "stretch"
+        ignores the aspect ratio. "pad" keeps it and repeats edge pixels, which count as outside.
+        "crop" keeps it and uses the middle of the longer side.
+    roi: left, top, right, bottom; fractions of the image if all are at most 1, otherwise pixels.
+    mask: an image file, or its bytes. Non-zero pixels are inside. It is stretched to each image,
+        and the view is cropped to its bounding box.
     tiles: rows and columns that the view is cut into, each as large as the backbone's input.
-    resample: "bilinear" or "bicubic"; both average where they reduce.
-    window: the values of a deep (more than 8 bits) image that become 0 and 1.
+    resample: "bilinear" or "bicubic"; both average when they reduce.
+    window: the values that become 0 and 1 in images of more than 8 bits.
     max_pixels: larger images are refused before they are decoded.
     """
 
@@ -95,12 +95,12 @@ class View:
 
     def __repr__(self) -> str:
         shown = {field.name: repr(getattr(self, field.name)) for field in fields(self)}
-        if isinstance(self.mask, bytes):  # of a run: a whole file
+        if isinstance(self.mask, bytes):  # from a run: the whole file
             shown["mask"] = f"<{len(self.mask):,} bytes>"
         return f"View({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
     def describe(self) -> dict[str, Any]:
-        """The view as JSON-able values for manifests and cache keys; the mask as its SHA-256."""
+        """The view as JSON values for manifests and cache keys, with the SHA-256 of the mask."""
         return {
             "fit": self.fit,
             "roi": None if self.roi is None else [float(value) for value in self.roi],
@@ -112,15 +112,14 @@ class View:
         }
 
     def mask_bytes(self) -> bytes | None:
-        """What the mask's file holds."""
+        """The content of the mask file."""
         return self.mask.read_bytes() if isinstance(self.mask, Path) else self.mask
 
     @classmethod
     def from_description(
         cls, described: Mapping[str, Any], mask: Path | bytes | None = None
     ) -> View:
-        """The view that `describe` described; `mask` is where its mask file is now, or what that
-        file held."""
+        """The view from what `describe` returned. mask: its mask file, or the content of it."""
         if described["mask"] is None:
             mask = None
         elif mask is None:
@@ -144,7 +143,7 @@ class View:
 
 @dataclass(frozen=True)
 class Pixels:
-    """What the backbone gets of one image.
+    """The input of the backbone for one image.
 
     frames: (n_tiles, 3, height, width) float32 RGB in 0..1, tiles row by row.
     inside: (rows * height, columns * width), False on padding and outside the mask; None: all.
@@ -188,9 +187,9 @@ def parse_tiles(text: str) -> tuple[int, int]:
 def decode(source: Source | bytes, view: View, size: tuple[int, int]) -> Pixels:
     """The pixels of an image as the backbone sees them. size: (height, width) of its input.
 
-    source: a file, what a file holds, or an array. Upright (EXIF), first frame, RGB. What is
-    transparent becomes white, as viewers show it: the colours under it are arbitrary. Raises
-    UnreadableImage for content that cannot be used.
+    source: a file, the content of a file, or an array. The image is turned upright (EXIF); the
+    first frame is used, as RGB. Transparent pixels become white, as viewers show them, because the
+    colours under them are arbitrary. Raises UnreadableImage for content that cannot be used.
     """
     rows, columns = view.tiles
     height, width = size
@@ -200,10 +199,11 @@ def decode(source: Source | bytes, view: View, size: tuple[int, int]) -> Pixels:
 
 
 def thumbnail(source: Source, view: View, size: tuple[int, int], long_side: int) -> Image.Image:
-    """The view of an image as an RGB picture, its longer side `long_side` pixels.
+    """The view of an image as an RGB picture, with `long_side` pixels on its longer side.
 
-    A patch grid stretched over it lies where its patches are: with "stretch" it has the view's own
-    aspect, with "pad" (padding included) and "crop" that of all tiles together. size: as `decode`.
+    The patch grid stretched over it lies exactly on its patches. With "stretch" the picture has the
+    aspect of the region seen; with "pad" (padding included) and "crop", that of all tiles together.
+    size: as for `decode`.
     """
     canvas = None
     if view.fit != "stretch":
@@ -215,10 +215,10 @@ def thumbnail(source: Source, view: View, size: tuple[int, int], long_side: int)
 def locate(
     boxes: NDArray[np.float64], view: View, size: tuple[int, int], source: Source
 ) -> NDArray[np.float64]:
-    """(n, 4): where boxes of a view lie in the upright image, as left, top, right, bottom in
-    fractions of it. boxes: the same in fractions of the view. size: as `decode`.
+    """(n, 4): boxes of a view as left, top, right, bottom in fractions of the upright image.
 
-    Only where the view is not the whole image, stretched, is the source looked at for its size.
+    boxes: (n, 4), the same in fractions of the view. size: as for `decode`. The header of the
+    source is read only if the view is not the whole image, stretched.
     """
     if view.fit == "stretch" and view.roi is None and view.mask is None:
         return boxes
@@ -237,10 +237,10 @@ def locate(
 def measure_window(
     sources: Sequence[Source], max_pixels: int = MAX_PIXELS, *, threads: int = 4
 ) -> tuple[float, float] | None:
-    """The 0.1 and 99.9 percentiles of the values of all deep images; None if there are none.
+    """The 0.1 and 99.9 percentiles of all images of more than 8 bits; None if there are none.
 
-    From an even sample of each image, whatever the order of the files; of 8-bit files only the
-    header is opened. Unreadable images are left out, and fully transparent pixels.
+    Uses an even sample of each image, so the order of the files does not matter. Only the header of
+    8-bit files is read. Unreadable images and fully transparent pixels are left out.
     """
     with ThreadPoolExecutor(max(1, threads)) as pool:
         flags = pool.map(lambda source: is_deep(source, max_pixels), sources)
@@ -277,20 +277,21 @@ def _check_roi(roi: tuple[float, ...]) -> None:
 def _fitted(
     source: Source | bytes, view: View, canvas: tuple[int, int] | None, long_side: int = 0
 ) -> tuple[NDArray[np.float32], Bools | None]:
-    """The view of an image on a canvas (height, width); None: of its own aspect, `long_side` long.
+    """The view of an image on a canvas (height, width). None: a canvas with the aspect of the
+    region, `long_side` long.
 
-    Returns (3, height, width) in 0..1, and (height, width) of what is inside or None for all.
+    Returns (3, height, width) in 0..1, and (height, width), True inside; None for all inside.
     """
     enough = None
     if view.roi is None and view.mask is None:
-        # Pixels of a region would have to be counted in the image as it is.
+        # A region in pixels refers to the full-size image, so reduce only without one.
         enough = int(_REDUCING_GAP * max(canvas or (long_side,)))
     raster = load(source, view.max_pixels, enough=enough)
     try:
         planes = raster.planes(view.window)
         box, mask = _region(view, planes[0].size)
         if box != (0, 0, *planes[0].size):
-            # Cut out first: a resizing filter would look past the edges of a box.
+            # Crop first: a resizing filter would use pixels beyond the edges of the box.
             planes = [plane.crop(box) for plane in planes]
             mask = None if mask is None else mask.crop(box)
             box = (0, 0, *planes[0].size)
@@ -332,7 +333,7 @@ def _placed(
 
 
 def _window(box: tuple[int, int, int, int], view: View, canvas: tuple[int, int]) -> Box:
-    """What part of the image the canvas shows; with "pad" it reaches beyond the box."""
+    """The part of the image that the canvas shows; with "pad" it extends beyond the box."""
     if view.fit == "stretch":
         return box
     if view.fit == "crop":
@@ -348,7 +349,7 @@ def _window(box: tuple[int, int, int, int], view: View, canvas: tuple[int, int])
 def _resized(
     planes: list[Image.Image], size: tuple[int, int], box: Box, kind: Image.Resampling
 ) -> NDArray[np.float32]:
-    # Filters in pillow widen with the reduction: they average, so that nothing is skipped.
+    # pillow's filters widen with the reduction, so they average and skip no pixels.
     resized = [
         np.asarray(plane.resize(size[::-1], kind, box, reducing_gap=_REDUCING_GAP))
         for plane in planes
@@ -359,7 +360,7 @@ def _resized(
         scaled[...] = np.moveaxis(levels, 2, 0) if levels.ndim == 3 else levels
         scaled /= np.float32(255)
         return scaled
-    # Clipped again: float sums of the filter may leave 0..1, a bicubic one by more than rounding.
+    # Clip again: the filter may leave 0..1 by rounding, and a bicubic one by more.
     frame: NDArray[np.float32] = np.broadcast_to(np.stack(resized), (3, *size))
     return np.clip(frame, 0, 1)
 
@@ -367,7 +368,7 @@ def _resized(
 def _region(
     view: View, size: tuple[int, int]
 ) -> tuple[tuple[int, int, int, int], Image.Image | None]:
-    """The box of whole pixels that the view keeps of an image, and the mask at the image's size."""
+    """The box that the view uses of an image, in whole pixels, and the mask at the image's size."""
     width, height = size
     if view.mask is not None:
         mask = _mask(view.mask).image.resize(size, Image.Resampling.NEAREST)
@@ -390,11 +391,11 @@ def _region(
 
 
 def _central(box: Box, canvas: tuple[int, int]) -> Box:
-    """The largest part of a box that has the canvas's aspect, in its middle."""
+    """The largest central part of a box with the aspect of the canvas."""
     left, top, right, bottom = box
     width, height = right - left, bottom - top
     scale = max(canvas[0] / height, canvas[1] / width)
-    # Rounding may not carry the part over the edge of the box: pillow refuses that.
+    # Rounding must not move the part over the edge of the box: pillow refuses that.
     kept_h, kept_w = min(height, canvas[0] / scale), min(width, canvas[1] / scale)
     x, y = left + (width - kept_w) / 2, top + (height - kept_h) / 2
     return x, y, min(right, x + kept_w), min(bottom, y + kept_h)
@@ -435,7 +436,7 @@ def _read_mask(mask: Path | bytes, _changed: int, _size: int) -> _Mask:
     if not inside.any():
         raise InputError(
             f"The mask {_mask_name(mask)} covers nothing: all its pixels are zero. "
-            "Paint what shall be seen in white."
+            "Paint the part to use in white."
         )
     content = mask if isinstance(mask, bytes) else mask.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
@@ -447,7 +448,7 @@ def _mask_name(mask: Path | bytes) -> str:
 
 
 def _sample(source: Source, max_pixels: int, budget: int) -> NDArray[np.float64]:
-    """At most about `budget` values of a deep image, evenly from all over it."""
+    """At most about `budget` values of an image of more than 8 bits, evenly spread over it."""
     try:
         raster = load(source, max_pixels)
     except UnreadableImage:
@@ -455,7 +456,7 @@ def _sample(source: Source, max_pixels: int, budget: int) -> NDArray[np.float64]
     assert raster.pixels16 is not None
     height, width, channels = raster.pixels16.shape
     step = max(1, math.ceil(height * width * channels / budget))
-    # A step that shares a factor with the width would look at some columns only.
+    # A step that shares a factor with the width would sample only some columns.
     while math.gcd(step, width) > 1:
         step += 1
     values = raster.pixels16.reshape(-1, channels)[::step]

@@ -1,4 +1,4 @@
-"""What people said of one run, carried over to another with more images or another k."""
+"""Carry the labels of a reviewed run over to another run with more images or another k."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from flawsort.runs.run import Run
 
 @dataclass(frozen=True)
 class Earlier:
-    """A run as people left it. digests: of its images, in its rows. spent: labels given there.
-    edited: whether an edit is in force."""
+    """A reviewed run. digests: SHA-256 of its images, by row. spent: the number of labels given
+    there. edited: whether any edit is in force."""
 
     folder: Path
     labelling: Labelling
@@ -38,44 +38,45 @@ class Earlier:
             return cls(folder, now.labelling, digests, now.spent, now.edited)
 
     @property
-    def said(self) -> Mapping[str, int]:
-        """The group of each image that a person has confirmed, by its SHA-256. To be unsure says
-        nothing, nor do copies of one image that were put into different groups."""
+    def confirmed_groups(self) -> Mapping[str, int]:
+        """The group of each confirmed image, by its SHA-256. Leaves out images in unsure groups,
+        and copies of one image that were put into different groups."""
         unsure = set(self.labelling.with_role("unsure"))
         found: dict[str, set[int]] = {}
         for row in np.flatnonzero(self.labelling.confirmed):
             found.setdefault(self.digests[row], set()).add(int(self.labelling.labels[row]))
-        one = {digest: groups.pop() for digest, groups in found.items() if len(groups) == 1}
-        return {digest: group for digest, group in one.items() if group not in unsure}
+        unique = {digest: groups.pop() for digest, groups in found.items() if len(groups) == 1}
+        return {digest: group for digest, group in unique.items() if group not in unsure}
 
     def note(self, images: ImageSet) -> str:
-        """A line on what of it comes over to these images."""
+        """A line that says which labels are carried over to these images."""
         source = printable(self.folder)
         if not self.edited:
             return f"{source} has not been reviewed yet, so no labels were taken from it."
-        said = self.said
+        known_groups = self.confirmed_groups
         names = sum(bool(group.name) for group in self.labelling.groups.values())
-        confirmed = sum(digest in said for digest in images.digests)
-        only = "" if names or said else ", only the numbers of its groups"
+        confirmed = sum(digest in known_groups for digest in images.digests)
+        only = "" if names or known_groups else ", only the numbers of its groups"
         return (
             f"From {source}: {pluralise(names, 'name', none='no')} and "
             f"{pluralise(confirmed, 'confirmed image', none='no')}{only}."
         )
 
     def carried(self, run: Run) -> Edit:
-        """The first edit of another run: its groups with the ids, names and roles of those that
-        they continue, and what was confirmed and given several kinds."""
+        """The first edit of another run. Its groups get the ids, names and roles of the groups that
+        they continue; confirmed images and images with several kinds stay so."""
         before = dict(zip(self.digests, self.labelling.labels.tolist(), strict=True))
         row_before = {digest: row for row, digest in enumerate(self.digests)}
-        digests, said = run.table["sha256"], self.said
+        digests, known_groups = run.table["sha256"], self.confirmed_groups
         labels, _ = carry_over(
             run.labels,
             np.array([before.get(digest, -1) for digest in digests], np.int64),
-            np.array([said.get(digest, -1) for digest in digests], np.int64),
+            np.array([known_groups.get(digest, -1) for digest in digests], np.int64),
             self.labelling.next_id,
         )
-        # As it was said, even if that was after the run had begun to be made.
-        labels = np.array([said.get(d, one) for d, one in zip(digests, labels, strict=True)])
+        # Confirmed groups win, even those confirmed after the clustering of this run had started.
+        pairs = zip(digests, labels, strict=True)
+        labels = np.array([known_groups.get(digest, label) for digest, label in pairs])
         several: dict[str, list[int]] = {}
         for row, digest in enumerate(digests):
             others = self.labelling.several.get(row_before.get(digest, -1))
@@ -87,9 +88,9 @@ class Earlier:
         self, run: Run, labels: list[int], several: Mapping[str, list[int]]
     ) -> dict[str, Any]:
         known = self.labelling.groups
-        said = self.said
+        known_groups = self.confirmed_groups
         named = [group.id for group in known.values() if group.name]
-        others = [group for some in several.values() for group in some]
+        others = [group for kinds in several.values() for group in kinds]
         return {
             "groups": [
                 {
@@ -100,15 +101,17 @@ class Earlier:
                 for group in sorted({*labels, *named, *others})
             ],
             "labels": labels,
-            "confirmed": [row for row, sha in enumerate(run.table["sha256"]) if sha in said],
+            "confirmed": [
+                row for row, sha in enumerate(run.table["sha256"]) if sha in known_groups
+            ],
             "several": dict(several),
             "k": run.n_clusters,
             "spent": self.spent,
         }
 
     def write(self, run: Run, folder: Path) -> None:
-        """Begin the edits of another run, in whose folder they are put, with what is carried: also
-        what was said since this was read. Where nobody has said anything, no edits are begun."""
+        """Write the carried labels as the first edit of another run, into its folder. Labels given
+        since this object was read count too. Writes nothing if this run has not been reviewed."""
         now = Earlier.of(self.folder)
         if not now.edited:
             return

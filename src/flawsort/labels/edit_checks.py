@@ -1,4 +1,4 @@
-"""What an edit may hold: every value that comes from outside is checked here."""
+"""Checks of every value in an edit, since edits come from outside."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from flawsort.core.errors import OptionError
 from flawsort.labels.groups import ROLES, Group, Labelling, Role
 
 LONGEST_NAME = 200
-# Ids are stored as 64-bit integers, and the next one must be one, too.
+# Ids are stored as 64-bit integers, and the id after the largest must fit, too.
 _LARGEST_ID = 2**53
-# Characters that turn the text around them, and those that no XML may hold.
+# Characters that change the direction of text, and characters that XML does not allow.
 _REFUSED = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff")
 _REFUSED_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
 
 Payload: TypeAlias = Mapping[str, Any]
-# What each takes, and what it need not have.
+# The required and the optional keys of each kind of edit.
 KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "name": (("group", "name"), ()),
     "role": (("group", "role"), ()),
@@ -46,7 +46,7 @@ class Edit:
 
 
 def checked_payload(edit: Edit) -> Payload:
-    """With the keys that its kind takes."""
+    """The payload of an edit, with its kind and keys checked."""
     if not isinstance(edit.kind, str) or edit.kind not in KEYS:
         raise OptionError(f"kind must be one of {', '.join(KINDS)}. Got {reprlib.repr(edit.kind)}.")
     if not isinstance(edit.payload, Mapping):
@@ -56,13 +56,13 @@ def checked_payload(edit: Edit) -> Payload:
     needed, optional = KEYS[edit.kind]
     keys = edit.payload.keys()
     if not set(needed) <= keys or not keys <= {*needed, *optional}:
-        takes = ", ".join([*needed, *(f"{key} if wanted" for key in optional)])
+        takes = ", ".join([*needed, *(f"{key} (optional)" for key in optional)])
         raise OptionError(f"{edit.kind} takes {takes}. Got {listed(edit.payload)}.")
     return edit.payload
 
 
 def target_of(given: Payload, now: Labelling) -> Group:
-    """Where a move goes: a group that there is, or one to be made."""
+    """The target of a move: an existing group or a new one."""
     to, name = given["to"], name_of(given.get("name"))
     if to == "new":
         return Group(now.next_id, name)
@@ -86,21 +86,21 @@ def group_of(value: object, now: Labelling, what: str = "group") -> int:
     number = number_of(value, what)
     if number not in now.groups:
         raise OptionError(
-            f"{what}: there is no group {reprlib.repr(number)}. There are "
-            f"{listed(now.groups)}. Look at how the groups stand now."
+            f"{what}: there is no group {reprlib.repr(number)}. The current groups are "
+            f"{listed(now.groups)}."
         )
     return number
 
 
 def groups_of(values: object, now: Labelling, what: str = "groups") -> list[int]:
-    """Each once, in the order given."""
+    """Distinct group ids in the given order."""
     return list(dict.fromkeys(group_of(value, now, what) for value in integers_of(values, what)))
 
 
 def rows_of(
     values: object, now: Labelling, what: str = "images", *, least: int = 1
 ) -> NDArray[np.int64]:
-    """Each once, from low to high."""
+    """Distinct rows in ascending order."""
     rows, n = integers_of(values, what), len(now.labels)
     if len(rows) < least:
         raise OptionError(f"{what} must hold at least one image. Got none.")
@@ -149,9 +149,7 @@ def carried_groups(values: object) -> dict[int, Group]:
             )
         number = number_of(value["id"], "id")
         if not 0 <= number < _LARGEST_ID or number in found:
-            raise OptionError(
-                f"id must be 0 or more, and another for each group. Got {reprlib.repr(number)}."
-            )
+            raise OptionError(f"id must be 0 or more, and unique. Got {reprlib.repr(number)}.")
         found[number] = Group(number, name_of(value["name"]), role_of(value["role"]))
     return dict(sorted(found.items()))
 
@@ -161,7 +159,7 @@ def carried_several(values: object, known: Labelling) -> dict[int, tuple[int, ..
         raise OptionError(f"several must map rows to group ids. Got {reprlib.repr(values)}.")
     found = {}
     for key, kinds in values.items():
-        # JSON has texts for keys.
+        # Keys of JSON objects are strings.
         digits = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 16
         row = int(key) if digits else key
         found[int(rows_of([row], known, "several")[0])] = tuple(groups_of(kinds, known, "several"))
@@ -169,11 +167,11 @@ def carried_several(values: object, known: Labelling) -> dict[int, tuple[int, ..
 
 
 def checked_text(value: object, what: str) -> str:
-    """A short text that a person typed, without the spaces around it; "" for None."""
+    """A short text that a person typed, stripped of spaces; "" for None."""
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise OptionError(f"{what} must be a text. Got {reprlib.repr(value)}.")
+        raise OptionError(f"{what} must be text. Got {reprlib.repr(value)}.")
     text = value.strip()
     if len(text) > LONGEST_NAME:
         raise OptionError(
@@ -182,12 +180,12 @@ def checked_text(value: object, what: str) -> str:
     for character in text:
         if character in _REFUSED or unicodedata.category(character) in _REFUSED_CATEGORIES:
             raise OptionError(
-                f"{what} must have no control characters and be of one line. "
-                f"Got {character!a} in it."
+                f"{what} must be one line without control characters. Got {character!a} in it."
             )
     return text
 
 
 def listed(values: Iterable[object]) -> str:
-    some = [reprlib.repr(value) for value in values]
-    return ", ".join(some[:8]) + (f" and {len(some) - 8} more" if len(some) > 8 else "") or "none"
+    texts = [reprlib.repr(value) for value in values]
+    more = f" and {len(texts) - 8} more" if len(texts) > 8 else ""
+    return ", ".join(texts[:8]) + more or "none"

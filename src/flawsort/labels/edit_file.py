@@ -1,4 +1,4 @@
-"""The file of a run's edits: how it is made, checked, read and written."""
+"""The SQLite file of a run's edits: create, check, read and write it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flawsort.core.errors import OptionError, RunError
 from flawsort.runs.folder import EDITS
 
 FORMAT_VERSION = 1
-# Tells a file of edits from any other database: "flsr".
+# Identifies a file of edits among SQLite databases: "flsr".
 APPLICATION_ID = 0x666C7372
 # Another process holds the file for milliseconds at a time.
 BUSY_SECONDS = 20.0
@@ -38,11 +38,11 @@ PRAGMA user_version = {FORMAT_VERSION};
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make a file of edits of an empty one; check one that there is."""
+    """Create the schema in an empty file; check an existing one."""
     connection.execute("PRAGMA synchronous = FULL")
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         if not is_empty(connection):
-            _check(connection, path)  # before anything of another program's file is changed
+            _check(connection, path)  # before changing a file of another program
         _to_wal(connection)
     with transaction(connection):
         if is_empty(connection):
@@ -52,7 +52,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _to_wal(connection: sqlite3.Connection) -> None:
-    # Another process that does the same at this moment is not waited for by SQLite itself.
+    # SQLite does not wait for another process that switches to WAL at the same time.
     end = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -65,7 +65,7 @@ def _to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """One by one: executescript would end the transaction first."""
+    """The statements one by one: executescript would commit the transaction first."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -76,13 +76,13 @@ def _statements(script: str) -> Iterator[str]:
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """RunError for a file that is damaged, newer, or of another program."""
-    if is_empty(connection):  # its maker was killed before it was whole: it holds no edit
+    if is_empty(connection):  # its creator was killed before it was complete: no edit in it
         return
     number = connection.execute("PRAGMA application_id").fetchone()[0]
     if number != APPLICATION_ID:
         raise RunError(
-            f"'{path}' is a database of another program. Move it away to begin with the groups as "
-            "they were clustered."
+            f"'{path}' is a database of another program. Move it away to start again from the "
+            "clustered groups."
         )
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version != FORMAT_VERSION:
@@ -99,8 +99,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 def read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that writes nothing, not even beside the file.
 
-    Where no process has the file open, SQLite would have to make a file beside it to read what
-    is in the write-ahead log. A copy will do: without such a process nothing changes.
+    If no process has the file open, SQLite must create a file beside it to read the write-ahead
+    log. A copy is read instead: without such a process, nothing changes meanwhile.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -128,7 +128,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Holds off all other writers; all of it is kept, or nothing."""
+    """A transaction that excludes other writers: all of it is committed, or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -141,32 +141,32 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """What SQLite and the system refuse, as a RunError that says what to do."""
+    """Turn errors of SQLite and the system into a RunError that says what to do."""
     try:
         yield
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
             raise RunError(
-                f"The edits in '{path}' are held by another process for more than "
+                f"The edits in '{path}' have been locked by another process for more than "
                 f"{BUSY_SECONDS:.0f} seconds. Try again; nothing was changed."
             ) from error
         raise RunError(
-            f"The edits in '{path}' cannot be read or written: {error}. Check the disk's space "
-            "and the rights of the folder; what was saved before stays."
+            f"The edits in '{path}' cannot be read or written: {error}. Check the free disk "
+            "space and the permissions of the folder. Edits saved before are kept."
         ) from error
     except sqlite3.DatabaseError as error:
         raise damaged(path, str(error)) from error
     except OSError as error:
         raise RunError(
-            f"The edits in '{path}' cannot be read: {error.strerror or error}. Check the rights "
-            "of the file and its folder."
+            f"The edits in '{path}' cannot be read: {error.strerror or error}. Check the "
+            "permissions of the file and its folder."
         ) from error
 
 
 def damaged(path: Path, why: str) -> RunError:
     return RunError(
-        f"The edits in '{path}' are damaged ({why}). Put a backup in place of the file, or move it "
-        f"away, with {EDITS}-wal and {EDITS}-shm, to begin with the groups as they were clustered."
+        f"The edits in '{path}' are damaged ({why}). Restore the file from a backup, or move it "
+        f"away, with {EDITS}-wal and {EDITS}-shm, to start again from the clustered groups."
     )
 
 
@@ -175,13 +175,13 @@ def is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def last_number(connection: sqlite3.Connection) -> int:
-    """The number of the last entry, 0 where there is none."""
+    """The number of the last entry; 0 if there is none."""
     last = connection.execute("SELECT max(seq) FROM edits").fetchone()[0]
     return 0 if last is None else int(last)
 
 
 def inode_of(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another that took its place; None where there is none."""
+    """Identifies a file, so that a replacement is noticed; None if there is no file."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -190,8 +190,8 @@ def inode_of(path: Path) -> tuple[int, int] | None:
 
 
 def as_json(payload: Any) -> str:
-    """A payload as it is kept."""
+    """A payload as the text that is stored."""
     try:
         return json.dumps(payload, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise OptionError(f"The payload of an edit must be what JSON can hold: {error}.") from error
+        raise OptionError(f"The payload of an edit must be valid JSON: {error}.") from error

@@ -1,8 +1,8 @@
-"""What a person can do to the groups of a run, and what the groups are after it.
+"""The edits that a person can make to the groups of a run, and their effect.
 
-Pure: an edit and the groups as they stand give the groups after it, and nothing old is changed.
-Undo and redo are entries of the log like any other. The state is what the edits in force make of
-the first labelling, one after the other.
+All functions are pure: an edit and a labelling give a new labelling. Undo and redo are entries of
+the log like any other. The current state is the first labelling with all edits in force applied in
+order.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from flawsort.labels.edit_checks import (
 from flawsort.labels.groups import Group, Labelling
 
 UNDO, REDO, CARRY = "undo", "redo", "carry"
-# So many are looked for one by one, and not by sorting the labels of all images.
+# Up to this many groups are searched one by one; for more, sorting all labels is faster.
 _FEW_GROUPS = 20
 Several: TypeAlias = Mapping[int, tuple[int, ...]]
 
 
 @dataclass
 class History:
-    """The edits in force, and those that could be redone, the next one last."""
+    """done: the edits in force. undone: the edits that can be redone, the next one last."""
 
     done: list[Edit] = field(default_factory=list)
     undone: list[Edit] = field(default_factory=list)
 
     def add(self, entry: Edit) -> None:
-        """The next entry of the log. An undo or redo with nothing to do does nothing."""
+        """Add the next entry of the log. An undo or redo with nothing to act on has no effect."""
         if entry.kind == UNDO:
             if self.done:
                 self.undone.append(self.done.pop())
@@ -64,8 +64,9 @@ class History:
 
 @dataclass(frozen=True)
 class Spent:
-    """What people have labelled: groups that were named, given a role or accepted; images
-    (n_images,) that were moved, accepted singly or given kinds; and how many before a carry."""
+    """The labels that people have given. groups: ids that were named, given a role or accepted.
+    images: (n_images,), those moved, accepted singly or given several kinds. earlier: the number
+    of labels given in the run that this one was carried over from."""
 
     groups: frozenset[int]
     images: Bools
@@ -85,21 +86,21 @@ def effective(log: Sequence[Edit]) -> list[Edit]:
 
 
 def replay(log: Sequence[Edit], first: Labelling, linkage: Floats) -> Labelling:
-    """The groups after all of a log. first: before any edit. linkage: (n_images - 1, 4)."""
+    """The groups after a whole log. first: before any edit. linkage: (n_images - 1, 4)."""
     for edit in effective(log):
         first = apply(edit, first, linkage)
     return first
 
 
 def apply(edit: Edit, labelling: Labelling, linkage: Floats) -> Labelling:
-    """The groups after one edit; OptionError where it makes no sense as they stand."""
+    """The groups after one edit; OptionError if it is not valid for the current groups."""
     given = checked_payload(edit)
     return _CHANGES[edit.kind](given, labelling, linkage)
 
 
 def spend(edit: Edit, before: Labelling, spent: Spent) -> Spent:
-    """The labels spent after an edit that applies to `before`. One for each group and each image,
-    however often."""
+    """The labels given up to and including an edit of `before`. Each group and each image counts
+    once, however often it is edited."""
     given = edit.payload
     if edit.kind == CARRY:
         images = np.zeros(len(before.labels), bool)
@@ -107,7 +108,7 @@ def spend(edit: Edit, before: Labelling, spent: Spent) -> Spent:
     group, images = None, spent.images
     if edit.kind in ("name", "role", "accept"):
         group = given.get("group")
-    if edit.kind in ("split", "move"):  # the group that it makes, if it gives it a name
+    if edit.kind in ("split", "move"):  # the new group counts if it gets a name
         group = before.next_id
     if edit.kind in ("name", "split", "move") and not (given.get("name") or "").strip():
         group = None
@@ -118,13 +119,13 @@ def spend(edit: Edit, before: Labelling, spent: Spent) -> Spent:
     return Spent(groups, images, spent.earlier)
 
 
-# ---- what each kind does ----
+# ---- the effect of each kind of edit ----
 
 
 def _change_name(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
     group = now.groups[group_of(given["group"], now)]
     if given["name"] is None:
-        raise OptionError("name must be a text. Got None: pass '' to take the name away.")
+        raise OptionError("name must be text. Got None: pass '' to remove the name.")
     return _with_group(now, replace(group, name=name_of(given["name"])))
 
 
@@ -135,19 +136,19 @@ def _change_role(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
 
 def _merge(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
     into = group_of(given["into"], now, "into")
-    others = [one for one in groups_of(given["groups"], now) if one != into]
+    others = [group for group in groups_of(given["groups"], now) if group != into]
     if not others:
         raise OptionError(
             f"groups must name a group to merge into group {into}, other than itself. "
             f"Got {reprlib.repr(given['groups'])}."
         )
-    names = [now.groups[one].name for one in (into, *others)]
+    names = [now.groups[group].name for group in (into, *others)]
     groups = {**now.groups, into: replace(now.groups[into], name=next(filter(None, names), ""))}
-    for one in others:
-        del groups[one]
+    for group in others:
+        del groups[group]
     labels = np.where(np.isin(now.labels, others), into, now.labels)
     mapped = {
-        row: tuple(dict.fromkeys(into if one in others else one for one in kinds))
+        row: tuple(dict.fromkeys(into if kind in others else kind for kind in kinds))
         for row, kinds in now.several.items()
     }
     several = _without_own(mapped, labels, mapped)
@@ -166,8 +167,7 @@ def _split(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
     size = int(np.count_nonzero(now.labels == group))
     if len(rows) == size:
         raise OptionError(
-            f"images must be some of the {size} of group {group}, so that it keeps one at least. "
-            f"Got all of them."
+            f"images must leave at least one image in group {group}. Got all {size} of them."
         )
     made = Group(now.next_id, name_of(given.get("name")))
     return _moved(now, rows, made, now.confirmed)
@@ -213,7 +213,7 @@ def _cut(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
     clusters = cut(linkage, k)
     heirs = _heirs(clusters, now)
     groups, next_id = dict(now.groups), now.next_id
-    # What a person confirmed stays, and what somebody is unsure about.
+    # Confirmed images and images in unsure groups stay where they are.
     stays = now.confirmed | np.isin(now.labels, now.with_role("unsure"))
     needed = np.bincount(clusters[~stays], minlength=k) > 0
     for cluster in np.flatnonzero(needed & (heirs < 0)).tolist():
@@ -233,7 +233,7 @@ def _carry(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
     labels = given["labels"]
     if not isinstance(labels, list | tuple) or len(labels) != n:
         raise OptionError(
-            f"labels must be a list of {n} group ids, one an image. Got {reprlib.repr(labels)}."
+            f"labels must be a list of {n} group ids, one per image. Got {reprlib.repr(labels)}."
         )
     for label in dict.fromkeys(integers_of(labels, "labels")):
         group_of(label, known, "labels")
@@ -271,7 +271,7 @@ def _with_group(now: Labelling, group: Group) -> Labelling:
 
 
 def _moved(now: Labelling, rows: NDArray[np.int64], to: Group, confirmed: Bools) -> Labelling:
-    """Images to a group, which may be a new one; unnamed groups that this empties vanish."""
+    """Move images to a group, which may be new. Unnamed groups that become empty are removed."""
     labels = now.labels.copy()
     labels[rows] = to.id
     several = _without_own(now.several, labels, rows.tolist())
@@ -284,7 +284,7 @@ def _moved(now: Labelling, rows: NDArray[np.int64], to: Group, confirmed: Bools)
 
 
 def _without_own(several: Several, labels: NDArray[np.int64], rows: Iterable[int]) -> Several:
-    """The other kinds of images without the group that each is in. rows: which may have changed."""
+    """The other kinds of images, without each image's own group. rows: those to check."""
     changed = {}
     for row in several.keys() & set(rows) if several else ():
         own = int(labels[row])
@@ -299,22 +299,22 @@ def _drop_empty(
     several: Several,
     candidates: Iterable[int],
 ) -> None:
-    """Take out those candidates that have neither a name nor an image, be it one that shows them
-    as another kind: nothing that a person said is lost."""
+    """Remove the candidates that have no name and no image, not even one that has the group as
+    another kind: nothing that a person entered is lost."""
     nameless = [group for group in candidates if not groups[group].name]
     if not nameless:
         return
     if len(nameless) > _FEW_GROUPS:
         empty = set(nameless) - set(np.unique(labels).tolist())
-    else:  # as in most edits, of which there are thousands to replay
+    else:  # the common case; a replay has thousands of such edits
         empty = {group for group in nameless if not (labels == group).any()}
     for group in empty.difference(*several.values()) if empty else ():
         del groups[group]
 
 
 def _heirs(clusters: NDArray[np.int64], now: Labelling) -> NDArray[np.int64]:
-    """(k,): the group that each cluster takes over, -1 for none. Each group is given once, so that
-    as many images as possible stay in theirs; none of those that somebody is unsure about."""
+    """(k,): the group that each cluster continues, or -1. The matching is one to one and keeps as
+    many images as possible in their groups. Unsure groups are not matched."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
@@ -324,8 +324,8 @@ def _heirs(clusters: NDArray[np.int64], now: Labelling) -> NDArray[np.int64]:
     cells, shared = np.unique(
         clusters[sure] * len(ids) + np.searchsorted(ids, now.labels[sure]), return_counts=True
     )
-    # Each cluster may also go to a column of its own, which stands for none. Costs are positive:
-    # a zero would be no edge.
+    # Each cluster also has an extra column, which stands for no group. Costs are positive, because
+    # a zero would mean no edge.
     most = int(shared.max(initial=0)) + 1
     costs = np.concatenate([most - shared, np.full(k, most)]).astype(np.float64)
     rows = np.concatenate([cells // len(ids), np.arange(k)])

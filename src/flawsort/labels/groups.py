@@ -1,4 +1,4 @@
-"""What people made of the groups of a run: names, merges, moves, and what they have confirmed."""
+"""The groups of a run as people left them: names, roles, members and confirmed images."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from flawsort.runs.run import Run
 
 Role: TypeAlias = Literal["flaw", "normal", "unsure"]
 ROLES: tuple[Role, ...] = ("flaw", "normal", "unsure")
-# Eight colours told apart by people with any colour vision, times seven shapes, as SVG draws them:
-# those of report/pictures.js and review/static/marks.js.
+# Eight colours that stay distinct with any colour vision, times seven shapes as SVG paths. The
+# pages read them through outputs/web.
 COLOURS = (
     "#0072b2", "#e08214", "#009e73", "#c65c9c", "#56b4e9", "#b2400b", "#9a8c00", "#7b6bb5",
 )  # fmt: skip
@@ -30,14 +30,14 @@ SHAPES = (
     "M0 1.15L1.1 -.85H-1.1Z",
     "M-.6 -1H.6L1.2 0L.6 1H-.6L-1.2 0Z",
 )
-# The colour of images that are like no group.
+# The colour of images that resemble no group.
 NO_GROUP = "#7d858c"
 
 
 @dataclass(frozen=True)
 class Group:
-    """id: stays with the group whatever becomes of it, and is not given again. name: "" until a
-    person gives it one. role: a kind of flaw, no flaw, or images that somebody is unsure about."""
+    """id: permanent, and never reused. name: "" until a person gives one. role: a kind of flaw,
+    normal (no flaw), or unsure (undecided images)."""
 
     id: int
     name: str = ""
@@ -45,14 +45,14 @@ class Group:
 
     @property
     def title(self) -> str:
-        """What it is called: its name, or a number until it has one."""
+        """The name, or a title from the role and id until there is one."""
         if self.name:
             return self.name
         return {"flaw": f"Group {self.id}", "normal": "Normal", "unsure": "Unsure"}[self.role]
 
     @property
     def colour(self) -> str:
-        """It goes with the id, wherever the group is shown."""
+        """Depends on the id only, so it is the same wherever the group is shown."""
         return COLOURS[self.id % len(COLOURS)]
 
     @property
@@ -62,12 +62,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Labelling:
-    """The groups of a run as they stand.
+    """The current groups of a run.
 
-    groups: by id, also those that are empty. labels: (n_images,), the id of each image's group.
-    confirmed: (n_images,), whether a person put the image there, or accepted that it is.
-    several: the images that a person gave several kinds: row -> the other groups' ids, perhaps
-    none. k: how many groups the tree was last cut into. next_id: of the next group that is made.
+    groups: by id, including empty ones. labels: (n_images,), the id of each image's group.
+    confirmed: (n_images,), whether a person put the image into its group or accepted it there.
+    several: the other kinds that a person gave an image: row -> group ids, possibly none. k: the
+    number of groups at the last cut of the tree. next_id: the id of the next new group.
     """
 
     groups: Mapping[int, Group]
@@ -82,13 +82,13 @@ class Labelling:
         return np.flatnonzero(self.labels == group)
 
     def with_role(self, role: Role) -> list[int]:
-        """The ids of the groups of a role."""
+        """The ids of the groups with a role."""
         return [group.id for group in self.groups.values() if group.role == role]
 
 
 def first_labelling(run: Run) -> Labelling:
-    """As the clustering left it: a group a cluster, with the cluster's number for an id. A group
-    nearly all of whose images look normal has that role."""
+    """The labelling before any edit: one group per cluster, with the cluster's number as its id. A
+    group has the role normal if nearly all of its images look normal."""
     labels, normal = run.labels.copy(), run.looks_normal
     groups = {}
     for cluster in range(run.n_clusters):
@@ -98,10 +98,10 @@ def first_labelling(run: Run) -> Labelling:
 
 
 def region_groups(run: Run, labelling: Labelling) -> NDArray[np.int64]:
-    """(n_regions,): the group of each region as the groups stand, -1 for those like no group.
+    """(n_regions,): the current group of each region, -1 for regions that resemble no group.
 
-    A region that is like its image's own cluster is where the image is now; another one where most
-    images of the cluster that it is like are now.
+    A region that resembles its image's own cluster has the image's current group. Any other region
+    has the group where most images of the cluster that it resembles are now.
     """
     images, like = run.region_rows, np.array(run.regions["cluster"], np.int64)
     now = current_groups(like.tolist(), run, labelling)
@@ -110,22 +110,22 @@ def region_groups(run: Run, labelling: Labelling) -> NDArray[np.int64]:
 
 
 def current_groups(clusters: Sequence[int], run: Run, labelling: Labelling) -> NDArray[np.int64]:
-    """(n,): the group where most images of each cluster of the run are now; -1 stays so."""
+    """(n,): the group where most images of each cluster of the run are now; -1 stays -1."""
     own = run.labels
     moved = {int(cluster): _most(labelling.labels[own == cluster]) for cluster in np.unique(own)}
     return np.array([moved.get(cluster, -1) for cluster in clusters], np.int64)
 
 
 def without_flaw(labelling: Labelling) -> Bools:
-    """(n_images,): whether a person has put the image into a group that is no flaw."""
+    """(n_images,): whether a person has put the image into a group without the role flaw."""
     found: Bools = labelling.confirmed & ~np.isin(labelling.labels, labelling.with_role("flaw"))
     return found
 
 
 def kinds(run: Run, labelling: Labelling) -> list[tuple[int, ...]]:
-    """All groups of each image, its own first: the others as a person gave them, or else those of
-    its regions, as far as they are flaws. To put an image into a group that is no flaw says that it
-    has none."""
+    """All groups of each image, its own first. The others are those that a person gave it, or else
+    the flaws that its regions resemble. An image that a person has put into a group without the
+    role flaw has no others."""
     found = [[label] for label in labelling.labels.tolist()]
     of_regions = region_groups(run, labelling).tolist()
     plain = find_plain_groups(None, labelling.labels, run.region_rows)
@@ -137,7 +137,7 @@ def kinds(run: Run, labelling: Labelling) -> list[tuple[int, ...]]:
             found[row].append(group)
     for row, others in labelling.several.items():
         found[row] += [group for group in others if group not in found[row]]
-    return [tuple(some) for some in found]
+    return [tuple(groups) for groups in found]
 
 
 def _most(labels: Ints) -> int:

@@ -1,8 +1,8 @@
-"""What to ask a person next, so that few answers label many images.
+"""The next question to a reviewer, chosen so that few answers label many images.
 
-The paper labels clusters instead of images (Section 4.4): one answer about a group whose images are
-of one kind labels them all. So groups come first, the one that gives the most labels before the
-others, and then single images that do not seem to be where they are.
+The paper labels clusters instead of images (Section 4.4): one answer about a group of one kind
+labels all its images. So groups come first, the one that yields the most labels before the others,
+and then single images that seem to be in the wrong group.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from flawsort.core.threads import blocks, single_threaded_blas
 from flawsort.labels.groups import Labelling
 
 EXAMPLES = 12
-# What the embeddings say of a group counts as much as this many images that a person confirmed.
+# In the estimated purity, the embeddings weigh as much as this many confirmed images.
 PRIOR = 5
-# This many images are compared with all centres at a time.
+# The number of images compared with all centres at a time.
 IMAGES_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
 class Question:
-    """kind: whether all images of a group belong together, or whether one image belongs where it
-    is. group: an id. rows: images to show: the most typical of the group and then the most doubtful
-    of those that nobody confirmed, or the one image. why: a sentence for people; not escaped."""
+    """kind: "group" asks whether all images of a group belong together, "image" whether one image
+    belongs to its group. group: an id. rows: the images to show: the most typical images of the
+    group and then its most doubtful unconfirmed ones, or the single image. why: the reason for the
+    question, a sentence for people; not escaped."""
 
     kind: Literal["group", "image"]
     group: int
@@ -46,14 +47,14 @@ def next_question(
     skipped: Collection[int] = (),
     answered: Collection[int] = (),
 ) -> Question | None:
-    """What to ask next, or None when there is nothing left to ask.
+    """The next question, or None when there is nothing left to ask.
 
-    Of the groups that are not wholly confirmed that with the most unconfirmed images, times their
-    estimated purity. When there is none, images that somebody was unsure about, and then images
-    that lie nearer to another group's centre than to that of their own, least margin first.
+    First the group with the largest number of unconfirmed images times its estimated purity. When
+    every group is confirmed, images in unsure groups, and then images nearer to another group's
+    centre than to their own, smallest margin first.
 
     embeddings: (n_images, dim). skipped: ids of groups not to ask about now. answered: rows that
-    were answered one by one, and are not asked about again.
+    were answered one by one and are not asked about again.
     """
     where = _Where.of(labelling, embeddings)
     gains = {}
@@ -68,16 +69,16 @@ def next_question(
 
 
 def estimated_purity(labelling: Labelling, embeddings: Floats) -> dict[int, float]:
-    """For each group which share of its images seems to belong there, 0 to 1; 1 if it is empty.
+    """For each group, the share of its images that seem to belong there, 0 to 1; 1 if it is empty.
 
-    The share that lies nearest to the group's own centre, and what people confirmed: (confirmed +
-    PRIOR x share) / (confirmed + PRIOR). embeddings: (n_images, dim).
+    (confirmed + PRIOR x share) / (confirmed + PRIOR), where share is the share of images nearest
+    to the group's own centre. embeddings: (n_images, dim).
     """
     return _purity(labelling, _Where.of(labelling, embeddings))
 
 
 def progress(labelling: Labelling) -> tuple[int, int]:
-    """How many images are confirmed, and how many there are."""
+    """The number of confirmed images, and of all images."""
     return int(labelling.confirmed.sum()), len(labelling.confirmed)
 
 
@@ -86,9 +87,9 @@ class _Where:
     """Where images lie among the centres of groups. All arrays are (n_images,).
 
     own: squared distance to the centre of the image's group. other: to the nearest centre of
-    another group, infinite where there is none. rival: the id of that group, or -1. lead: how much
-    nearer that centre is than the next one. Heaps of images that somebody is unsure about are no
-    kind, so that nothing else is compared with their centre.
+    another group, infinite if there is none. rival: the id of that group, or -1. lead: how much
+    nearer that centre is than the next one. Unsure groups are not a kind, so other images are not
+    compared with their centres.
     """
 
     own: NDArray[np.float64]
@@ -98,11 +99,11 @@ class _Where:
 
     @property
     def margin(self) -> NDArray[np.float64]:
-        """How much nearer its own centre is to an image than any other one.
+        """How much nearer an image is to its own centre than to any other.
 
-        Not a share, as the margin of a Placement is: these distances come from products, which
-        are many times faster after each answer, and a share of two that are nearly 0 would be
-        noise.
+        A difference, unlike the margin of a Placement, which is a ratio: these distances come from
+        matrix products, which are many times faster after each answer, and a ratio of two
+        distances near 0 would be noise.
         """
         return np.sqrt(self.other) - np.sqrt(self.own)
 
@@ -111,18 +112,19 @@ class _Where:
         n = len(labelling.labels)
         if embeddings.ndim != 2 or len(embeddings) != n:
             raise InputError(
-                f"embeddings must have the shape ({n}, dim), one an image. Got {embeddings.shape}."
+                f"embeddings must have the shape ({n}, dim), one row per image. "
+                f"Got {embeddings.shape}."
             )
         ids, labels = np.unique(labelling.labels, return_inverse=True)
         kind = np.array([labelling.groups[group].role != "unsure" for group in ids.tolist()], bool)
         middles = centres(embeddings, labels)
-        # Small numbers, since squared distances are differences of squares below.
+        # Centred, because the squared distances below are differences of squares and lose digits.
         origin = middles.mean(axis=0)
         parts = []
         with single_threaded_blas():  # the same digits on any number of cores
-            for some in blocks(n, IMAGES_AT_ONCE):
+            for block in blocks(n, IMAGES_AT_ONCE):
                 parts.append(
-                    _compare(embeddings[some] - origin, labels[some], middles - origin, kind)
+                    _compare(embeddings[block] - origin, labels[block], middles - origin, kind)
                 )
         own, other, rival, lead = (np.concatenate(found) for found in zip(*parts, strict=True))
         return cls(own, other, np.where(rival < 0, -1, ids[rival]), lead)
@@ -131,7 +133,7 @@ class _Where:
 def _compare(
     values: Floats, labels: NDArray[np.int64], middles: NDArray[np.float64], kind: Bools
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """own, other, rival and lead of a _Where, for some images. kind: the groups that are one."""
+    """own, other, rival and lead of a _Where, for some images. kind: which groups are kinds."""
     far = values @ (-2 * middles.T)
     far += (middles**2).sum(axis=1)
     far += (values**2).sum(axis=1)[:, None]
@@ -175,17 +177,17 @@ def _about_group(labelling: Labelling, where: _Where, group: int) -> Question:
 def _about_image(labelling: Labelling, where: _Where, answered: Collection[int]) -> Question | None:
     unsure_groups = labelling.with_role("unsure")
     unsure = np.isin(labelling.labels, unsure_groups)
-    asked = np.zeros(len(unsure), np.bool_)
-    # Whoever gave an image several kinds has looked at it: between two groups is where it belongs.
-    asked[[*answered, *labelling.several]] = True
-    waiting = np.flatnonzero(unsure & ~labelling.confirmed & ~asked)
+    answered_before = np.zeros(len(unsure), np.bool_)
+    # A person who gave an image several kinds has looked at it: it belongs between two groups.
+    answered_before[[*answered, *labelling.several]] = True
+    waiting = np.flatnonzero(unsure & ~labelling.confirmed & ~answered_before)
     if len(waiting):
         row = int(waiting[where.lead[waiting].argmin()])
         rival = int(where.rival[row])
         like = f"; it looks most like '{labelling.groups[rival].title}'" if rival >= 0 else ""
         why = f"Somebody was unsure about this image{like}."
     else:
-        doubtful = np.flatnonzero(~unsure & ~asked & (where.margin < 0))
+        doubtful = np.flatnonzero(~unsure & ~answered_before & (where.margin < 0))
         if not len(doubtful):
             return None
         row = int(doubtful[where.margin[doubtful].argmin()])

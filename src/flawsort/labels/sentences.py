@@ -1,4 +1,4 @@
-"""Edits in short sentences, as for a button that undoes them."""
+"""Edits as short sentences, for the undo and redo buttons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flawsort.labels.groups import Labelling
 
 
 def describe(edit: Edit, labelling: Labelling) -> str:
-    """An edit in a short sentence, as for a button that undoes it. labelling: before it."""
+    """An edit as a short sentence, for the undo button. labelling: before the edit."""
     given = checked_payload(edit)
     return _SENTENCES[edit.kind](given, labelling)
 
@@ -29,7 +29,7 @@ def describe(edit: Edit, labelling: Labelling) -> str:
 def _name_in_words(given: Payload, now: Labelling) -> str:
     group, name = now.groups[group_of(given["group"], now)], name_of(given["name"])
     if not name:
-        return f"Take the name away from {group.title}"
+        return f"Remove the name of {group.title}"
     return f"Rename {group.title} to {name}" if group.name else f"Name {group.title} {name}"
 
 
@@ -39,7 +39,7 @@ def _role_in_words(given: Payload, now: Labelling) -> str:
 
 
 def _merge_in_words(given: Payload, now: Labelling) -> str:
-    others = [one for one in groups_of(given["groups"], now) if one != given["into"]]
+    others = [group for group in groups_of(given["groups"], now) if group != given["into"]]
     return f"Merge {_titles(others, now)} into {_titles([given['into']], now)}"
 
 

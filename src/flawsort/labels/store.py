@@ -1,8 +1,8 @@
-"""The edits of a run in SQLite beside it, and a session that keeps the groups up to date.
+"""The log of a run's edits in SQLite, and a session that keeps the groups up to date.
 
-Edits are only ever added. Each is on the disk before it counts, and goes in only on top of the
-version that its author saw: two tabs, people or processes cannot overwrite each other unseen. A run
-that nobody has edited has no file.
+Edits are only ever added. An edit is on the disk before it takes effect, and it is accepted only on
+top of the version that its author saw, so two tabs, people or processes cannot overwrite each other
+unnoticed. A run that nobody has edited has no file.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ from flawsort.labels.sentences import describe
 from flawsort.runs.folder import EDITS, open_run
 from flawsort.runs.run import Run
 
-# A session keeps its last so many states, and of older ones every so-manieth: an undo takes at most
-# so many edits again, and thousands of edits do not take thousands of times the memory.
+# A session keeps the last 64 states and every 64th older one: an undo replays at most 64 edits, and
+# thousands of edits do not need memory for thousands of states.
 KEPT_STATES = 64
 
 
 class Conflict(OptionError):  # noqa: N818
-    """Somebody else was faster. version: what it is now."""
+    """Somebody else changed the groups first. version: the current one."""
 
     def __init__(self, seen: int, version: int) -> None:
         super().__init__(
-            "The groups have changed meanwhile: this edit was made on version "
-            f"{reprlib.repr(seen)}, and it is {version} now. Look at how they stand, and do it "
-            "again if it is still right."
+            "The groups have changed meanwhile: this edit is based on version "
+            f"{reprlib.repr(seen)}, and the current version is {version}. Check the groups, and "
+            "make the edit again if it is still right."
         )
         self.version = version
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the log. seq: counts up from 1. at: when, in UTC. author: who, or ""."""
+    """One entry of the log. seq: counts from 1. at: the time in UTC. author: a name, or ""."""
 
     seq: int
     at: str
@@ -71,7 +71,7 @@ class Entry:
 
 
 class _Closed(ABC):
-    """Lets go of its file at the end of a with statement."""
+    """Closes its file at the end of a with statement."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -84,10 +84,10 @@ class _Closed(ABC):
 
 
 class EditStore(_Closed):
-    """The log of a run's edits. path: the file, which is made when the first edit comes.
+    """The log of a run's edits. path: the file, which is created with the first edit.
 
-    May be used by several threads, and the file by several processes at once. Where the file or
-    its folder cannot be written it can be read only: see `writable`.
+    Several threads may share a store, and several processes the file. A store whose file or folder
+    cannot be written is read-only: see `writable`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -96,7 +96,7 @@ class EditStore(_Closed):
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._folder = inode_of(self._path.parent)
-        with self._reading():  # say at once what is wrong with it
+        with self._reading():  # raises at once if the file is damaged
             pass
 
     @property
@@ -106,12 +106,12 @@ class EditStore(_Closed):
         return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
 
     def version(self) -> int:
-        """The number of the last entry, 0 where there is none."""
+        """The number of the last entry; 0 if there is none."""
         with self._reading() as connection:
             return 0 if connection is None else last_number(connection)
 
     def log(self, since: int = 0) -> list[Entry]:
-        """The entries after a version, in their order."""
+        """The entries after a version, in order."""
         with self._reading() as connection:
             if connection is None:
                 return []
@@ -122,8 +122,8 @@ class EditStore(_Closed):
             return [self._entry(*row) for row in rows]
 
     def append(self, edit: Edit, version: int, author: str = "") -> int:
-        """Add an entry on top of a version, and give its number. When this returns, it is on the
-        disk; Conflict where somebody has added one since that version."""
+        """Add an entry on top of a version, and return its number. When this returns, the entry is
+        on the disk. Raises Conflict if somebody has added an entry since that version."""
         values = (checked_text(author, "author"), edit.kind, as_json(edit.payload))
         if type(version) is not int:
             raise OptionError(f"version must be a whole number. Got {version!r}.")
@@ -132,7 +132,7 @@ class EditStore(_Closed):
             if not self.writable:
                 raise RunError(
                     f"The edits in '{self._path}' cannot be written: the file or its folder is "
-                    "read-only. Copy the run to where you may write, and open it there."
+                    "read-only. Copy the run to a writable folder, and open it there."
                 )
             connection = self._connected()
             with transaction(connection):
@@ -149,7 +149,7 @@ class EditStore(_Closed):
             return seq
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -157,7 +157,7 @@ class EditStore(_Closed):
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection to read from; None where there is no file yet."""
+        """A connection to read from; None if there is no file yet."""
         with self._lock, explained(self._path):
             self._check_place()
             if self._connection is None and not self._path.exists():
@@ -169,7 +169,7 @@ class EditStore(_Closed):
                     yield None if is_empty(connection) else connection
 
     def _connected(self) -> sqlite3.Connection:
-        """The connection that is kept; the file is made where there is none."""
+        """The open connection; creates the file if there is none."""
         if self._connection is None:
             connection = sqlite3.connect(
                 self._path,
@@ -186,7 +186,7 @@ class EditStore(_Closed):
         return self._connection
 
     def _check_place(self) -> None:
-        """A run that was replaced has other rows, and a file that was removed keeps nothing."""
+        """RunError if the run was replaced or its file removed: edits would be wrong or lost."""
         moved = self._connection is not None and inode_of(self._path) != self._file
         if moved or inode_of(self._path.parent) != self._folder:
             raise RunError(
@@ -203,8 +203,8 @@ class EditStore(_Closed):
 
 @dataclass(frozen=True)
 class State:
-    """The groups at a version. undo, redo: what would be undone or redone in a sentence, or None.
-    spent: how many labels people have given. edited: whether an edit is in force."""
+    """The groups at a version. undo, redo: the edit that would be undone or redone, as a sentence,
+    or None. spent: the number of labels given. edited: whether any edit is in force."""
 
     version: int
     labelling: Labelling
@@ -215,9 +215,9 @@ class State:
 
 
 class Session(_Closed):
-    """A run with its edits: the groups as they stand. For several threads at once.
+    """A run with its edits and current groups. Safe for several threads.
 
-    folder: of the run. run: what open_run gave, where it is open already.
+    folder: of the run. run: the result of open_run, if the run is already open.
     """
 
     def __init__(self, folder: str | Path, run: Run | None = None) -> None:
@@ -235,7 +235,7 @@ class Session(_Closed):
 
     @property
     def state(self) -> State:
-        """All of it at one version, as of the last refresh or edit."""
+        """The state at one version, as of the last refresh or edit."""
         return self._now
 
     @property
@@ -248,18 +248,19 @@ class Session(_Closed):
 
     @property
     def can_undo(self) -> str | None:
-        """What would be undone, in a sentence; None where there is nothing."""
+        """The edit that would be undone, as a sentence; None if there is none."""
         return self._now.undo
 
     @property
     def can_redo(self) -> str | None:
-        """What would be redone, in a sentence; None where there is nothing."""
+        """The edit that would be redone, as a sentence; None if there is none."""
         return self._now.redo
 
     @property
     def labels_spent(self) -> int:
-        """One for each group that was named, given a role or accepted, and one for each image that
-        was moved, accepted singly or given kinds, as far as that is in force."""
+        """The number of labels given: one for each group that was named, given a role or accepted,
+        and one for each image that was moved, accepted singly or given several kinds. Counts edits
+        in force only."""
         return self._now.spent
 
     @property
@@ -268,25 +269,25 @@ class Session(_Closed):
         return self._store.writable
 
     def refresh(self) -> State:
-        """Take in what others have added since."""
+        """Apply the edits that others have added since."""
         with self._lock:
             entries = self._store.log(self._now.version)
             if entries:
                 try:
                     self._track.add([entry.edit for entry in entries])
                 except OptionError as error:
-                    self._track.clear()  # the next refresh begins anew
+                    self._track.clear()  # the next refresh starts from the beginning
                     self._now = self._track.state(0)
                     raise damaged(self.folder / EDITS, f"an edit does not fit: {error}") from error
                 self._now = self._track.state(entries[-1].seq)
             return self._now
 
     def edit(self, kind: str, payload: Payload, version: int, author: str = "") -> Labelling:
-        """Make an edit on a version, saved when this returns. Conflict where that is not the last
-        one, OptionError where the edit makes no sense."""
+        """Make an edit on top of a version; it is saved when this returns. Raises Conflict if that
+        is not the current version, and OptionError if the edit is not valid."""
         with self._lock:
             self._check(version)
-            # As it will be read again, and no part of it in the caller's hands.
+            # A copy as it will be read back, which the caller cannot change.
             edit = Edit(kind, json.loads(as_json(payload)))
             apply(edit, self.labelling, self._track.linkage)
             return self._append(edit, author)
@@ -296,11 +297,11 @@ class Session(_Closed):
         return self._step(UNDO, version, author)
 
     def redo(self, version: int, author: str = "") -> Labelling:
-        """Do again what was undone last."""
+        """Redo the edit that was undone last."""
         return self._step(REDO, version, author)
 
     def close(self) -> None:
-        """Let go of the file of edits."""
+        """Close the file of edits."""
         self._store.close()
 
     def _step(self, kind: str, version: int, author: str) -> Labelling:
@@ -321,8 +322,8 @@ class Session(_Closed):
 
 
 def read_labelling(folder: Path, run: Run | None = None) -> Labelling:
-    """The groups of a run as people left them; as the clustering left them where nobody has edited
-    them. run: what open_run gave, where it is open already."""
+    """The groups of a run as people left them, or as clustered if nobody has edited them. run: the
+    result of open_run, if the run is already open."""
     run = open_run(folder) if run is None else run
     path = Path(folder) / EDITS
     with EditStore(path) as store:
@@ -334,7 +335,7 @@ def read_labelling(folder: Path, run: Run | None = None) -> Labelling:
 
 
 class _Track:
-    """The edits in force, and the states that they went through, as far as they are kept."""
+    """The edits in force, and the states that are kept of those they went through."""
 
     def __init__(self, first: Labelling, linkage: Floats) -> None:
         self.linkage = linkage
@@ -347,7 +348,7 @@ class _Track:
         self._states: dict[int, tuple[Labelling, Spent]] = {0: self._first}
 
     def add(self, entries: list[Edit]) -> None:
-        """Take in more of the log. What is undone again within it is never applied."""
+        """Add more of the log. Edits that it also undoes are never applied."""
         kept = len(self._history.done)
         for entry in entries:
             self._history.add(entry)
@@ -359,14 +360,14 @@ class _Track:
     def state(self, version: int) -> State:
         history = self._history
         labelling, spent = self._states[len(history.done)]
-        # What a run began with was said of another one: that is not undone by one key too many.
+        # Labels carried over from another run cannot be undone by one key press too many.
         begun = len(history.done) == 1 and history.done[0].kind == CARRY
         undo = self._sentences[-1] if history.done and not begun else None
         redo = describe(history.undone[-1], labelling) if history.undone else None
         return State(version, labelling, undo, redo, spent.total, bool(history.done))
 
     def _catch_up(self) -> None:
-        """Apply the edits in force on top of the last state that is kept."""
+        """Apply the edits in force on top of the last kept state."""
         done, start = self._history.done, max(self._states)
         del self._sentences[start:]
         for place in range(start, len(done)):

@@ -1,4 +1,4 @@
-"""Charts as the text of SVG files: how many images of each group there are by day or lot."""
+"""Charts as SVG text: the number of images of each group by day or lot."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from flawsort.labels.groups import NO_GROUP, Group
 from flawsort.runs.trends import Counts, Increase, rises
 
 PERIODS_SHOWN = 90
-"""Of more periods a chart shows the last ones."""
+"""A chart shows at most this many periods, the last ones."""
 
 _PANEL = (390, 132)
 _PLOT = (42, 28, 362, 104)  # left, top, right, bottom within a panel
 
 
 def chart_svg(counts: Counts, titles: Mapping[int, str], *, columns: int = 2) -> str:
-    """A chart as the text of an SVG file: bars over the periods for each group, those that rise
-    first, then the largest. Text has the colour of the page that it is put into.
+    """A chart as SVG text: bars over the periods for each group, groups with an increase first,
+    then the largest. Text has the colour of the surrounding page.
 
-    titles: of groups by id; escaped here. columns: how many groups there are side by side.
+    titles: of groups by id; escaped here. columns: the number of groups side by side.
     """
     risen = {rise.group: rise for rise in rises(counts)}
     totals = counts.table.sum(axis=0)
@@ -95,7 +95,7 @@ def _panel(counts: Counts, column: int, title: str, rise: Increase | None) -> li
 
 
 def _below(names: Sequence[str], step: float) -> list[str]:
-    """The names of the periods under their bars, or of many the first and the last one."""
+    """The names of the periods under their bars; only the first and the last if there are many."""
     left, _, right, bottom = _PLOT
     y = bottom + 14
     if len(names) > 4:
@@ -117,7 +117,7 @@ def _words(
     anchor: str = "start",
     weight: int = 400,
 ) -> str:
-    """A line of text, of at most `most` characters; a longer one is whole in its tooltip."""
+    """A line of text, cut to `most` characters; the tooltip of a cut line has the whole text."""
     clipped = words if len(words) <= most else words[: most - 1].rstrip() + "…"
     tip = f"<title>{_safe(words)}</title>" if clipped != words else ""
     return (
@@ -127,5 +127,5 @@ def _words(
 
 
 def _safe(words: str) -> str:
-    """Text for XML: escaped, and without characters that no XML may hold."""
+    """Text for XML: escaped, and without characters that XML does not allow."""
     return escape(clean(words))

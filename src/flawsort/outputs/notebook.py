@@ -1,4 +1,4 @@
-"""A run in a notebook or a Python session: as a table, by its groups, and as its report."""
+"""A run in a notebook or a Python session: as a table, as groups, and as its report."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ REPORT_HEIGHT = 800
 class GroupSummary:
     """A group as people left it.
 
-    number: its id, which stays with it. name: "" until a person gives it one. title: what it is
-    called: the name, or a number. role: flaw, normal or unsure. size: how many images it has.
-    confirmed: how many of them a person has confirmed. typical: the names of those nearest to its
-    middle, the nearest first.
+    number: its permanent id. name: "" until a person gives one. title: the name, or a title from
+    the id. role: flaw, normal or unsure. size: the number of images. confirmed: the number of
+    images that a person has confirmed. typical: the names of the images nearest to its centre,
+    nearest first.
     """
 
     number: int
@@ -54,13 +54,13 @@ class GroupSummary:
 
 
 def labelling_of(run: Run) -> Labelling:
-    """The groups as people left them; as the clustering left them where nobody has edited them."""
+    """The groups as people left them, or as clustered if nobody has edited them."""
     return first_labelling(run) if run.folder is None else read_labelling(run.folder, run)
 
 
 def frame(run: Run) -> Any:
-    """A row an image, as a pandas DataFrame, or as a Frame where pandas is not installed: its group
-    as people left it with title and role, whether a person has confirmed it, and all columns of
+    """One row per image, as a pandas DataFrame, or as a Frame if pandas is not installed: the group
+    as people left it with its title and role, whether a person has confirmed it, and all columns of
     images.csv."""
     labelling = labelling_of(run)
     of_rows = [labelling.groups[group] for group in labelling.labels.tolist()]
@@ -75,7 +75,7 @@ def frame(run: Run) -> Any:
 
 
 def groups(run: Run, typical: int = TYPICAL) -> list[GroupSummary]:
-    """The groups that have images, as people left them. typical: this many names at most."""
+    """The groups that have images, as people left them. typical: the most names of each."""
     labelling = labelling_of(run)
     found = []
     for group, rows in _members(labelling):
@@ -102,7 +102,7 @@ def text(run: Run) -> str:
 
 def html(run: Run, typical: int = TYPICAL) -> str:
     """The groups of a run with thumbnails of their most typical images, for a notebook. typical:
-    this many thumbnails at most of each group."""
+    the most thumbnails of each group."""
     members = _members(labelling_of(run))
     parts = [f"<p>{_escaped(text(run).splitlines()[0])}</p>"]
     for group, rows in members[:SHOWN_GROUPS]:
@@ -119,9 +119,8 @@ def html(run: Run, typical: int = TYPICAL) -> str:
 
 
 def show(run: Run, open_page: Callable[[str], object] | None = None) -> Path | None:
-    """Show the report: inside the notebook where this runs in one, and otherwise in a browser.
-    Returns the file that was opened, None in a notebook. open_page: is given the file's URL; None
-    for the browser."""
+    """Show the report, inside a notebook or else in a browser. Returns the file that was opened;
+    None in a notebook. open_page: called with the file's URL; None opens the browser."""
     kept = None if run.folder is None else read_text(run.folder, REPORT)
     if _in_notebook():
         from IPython.display import HTML, display
@@ -140,13 +139,13 @@ def show(run: Run, open_page: Callable[[str], object] | None = None) -> Path | N
 
 
 def _members(labelling: Labelling) -> list[tuple[Group, NDArray[np.int64]]]:
-    """The groups that have images, with the rows of those."""
+    """The groups that have images, with their rows."""
     found = [(group, labelling.members(group.id)) for group in labelling.groups.values()]
     return [(group, rows) for group, rows in found if len(rows)]
 
 
 def _typical_first(run: Run, rows: Ints) -> NDArray[np.int64]:
-    """Rows of a group by their distance to its middle."""
+    """Rows of a group by their distance to its centre."""
     values = np.asarray(run.embeddings[rows], np.float64)
     far = ((values - values.mean(axis=0)) ** 2).sum(axis=1)
     return np.asarray(rows, np.int64)[np.argsort(far, kind="stable")]

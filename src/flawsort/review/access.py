@@ -1,8 +1,8 @@
-"""Who may ask the review server: known host names, holders of the token, and its own pages alone.
+"""Access control of the review server: known host names, holders of the token, its own pages.
 
-A page of another site can make a browser send requests here. It gets nowhere: its name is no known
-host (a name that was pointed here), its requests carry its own Origin, and it cannot send JSON
-without asking first, which nobody answers. Cookies stay here too (SameSite=Strict).
+A page of another site can make a browser send requests here. They are refused: the host name is
+unknown (DNS rebinding), the Origin is another one, and JSON needs a CORS preflight, which is never
+answered. Cookies are not sent from other sites (SameSite=Strict).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flawsort.core.errors import OptionError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ANY_HOST = "*"
-# The whole state of a run of a million images takes less.
+# The whole state of a run of a million images is smaller.
 LARGEST_BODY = 32 * 2**20
 TOKEN_LENGTHS = (16, 200)
 HEADERS = {
@@ -44,7 +44,7 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host that a server listens on is reached from this machine alone."""
+    """Whether a host can be reached from this machine only."""
     if host in LOOPBACK:
         return True
     try:
@@ -54,7 +54,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_token(token: str | None, hosts: Sequence[str]) -> None:
-    """Refuse a token that is easily guessed, and a server without one that others can reach."""
+    """Refuse a token that is easy to guess, and a host that others can reach without a token."""
     low, high = TOKEN_LENGTHS
     if token is None:
         if open_to := [host for host in hosts if not is_loopback(host)]:
@@ -73,10 +73,10 @@ def check_token(token: str | None, hosts: Sequence[str]) -> None:
 
 
 class Guard:
-    """Middleware that asks all of it, and adds the headers that keep browsers careful.
+    """Middleware that checks every request, and adds security headers to every answer.
 
-    hosts: names that the server is called besides the loopback ones; "*" for any. token: None
-    where everybody who reaches the server may use it.
+    hosts: accepted host names besides the loopback ones; "*" for any. token: None if everybody who
+    reaches the server may use it.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Sequence[str] = (), token: str | None = None):
@@ -85,7 +85,7 @@ class Guard:
         self._hosts = frozenset(host.lower() for host in (*LOOPBACK, *hosts))
         self._token = None if token is None else token.encode()
         self._pass = hashlib.sha256(b"flawsort review " + (self._token or b"")).hexdigest()
-        # Browsers send cookies to all ports of a host: another server has another name for its own.
+        # Browsers send cookies to all ports of a host, so each server uses its own cookie name.
         self._cookie = f"flawsort-{self._pass[:8]}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,15 +94,15 @@ class Guard:
         elif scope["type"] == "http":
             headers = Headers(scope=scope)
             refused = self._refused(scope, headers)
-            # A refusal needs nothing of the body, and the server drops it.
+            # A refusal does not read the body; the server discards it.
             app = self._app if refused is None else refused
             await app(scope, _limited(receive), _with_headers(send))
 
     def _refused(self, scope: Scope, headers: Headers) -> Response | None:
-        """What to answer instead, or None where nothing is wrong with the request."""
+        """The refusal of a request, or None if the request is allowed."""
         host = headers.get("host", "")
         if ANY_HOST not in self._hosts and _name_of(host) not in self._hosts:
-            return _refusal(headers, 400, "This server is not known by that host name.")
+            return _refusal(headers, 400, "This server does not answer to that host name.")
         if refused := _from_elsewhere(scope["method"], headers, host):
             return refused
         return None if self._token is None else self._without_token(scope, headers)
@@ -112,7 +112,7 @@ class Guard:
         given = [value for name, value in query if name == "token"]
         if given and self._is_token(given[0]):
             rest = urlencode([pair for pair in query if pair[0] != "token"])
-            # Two slashes at the start would be the name of another host.
+            # A path that starts with two slashes would redirect to another host.
             place = quote("/" + scope["path"].lstrip("/\\"))
             onward = RedirectResponse(f"{place}?{rest}" if rest else place, 303)
             onward.set_cookie(
@@ -128,8 +128,8 @@ class Guard:
             return None
         if hmac.compare_digest(_cookie(headers, self._cookie).encode(), self._pass.encode()):
             return None
-        said = "A token is needed: open the address that flawsort review printed, with its token."
-        answer = _refusal(headers, 401, said)
+        message = "A token is needed: open the address that flawsort review printed."
+        answer = _refusal(headers, 401, message)
         answer.headers["www-authenticate"] = "Bearer"
         return answer
 
@@ -138,39 +138,40 @@ class Guard:
 
 
 def _from_elsewhere(method: str, headers: Headers, host: str) -> Response | None:
-    """A refusal of what another site's page had a browser send."""
+    """A refusal of a request that a page of another site has sent, or None."""
     site, mode = headers.get("sec-fetch-site", ""), headers.get("sec-fetch-mode", "")
     if site in ("cross-site", "same-site") and not (method == "GET" and mode == "navigate"):
-        return _refusal(headers, 403, "This comes from a page of another site.")
+        return _refusal(headers, 403, "This request comes from a page of another site.")
     if method in _SAFE_METHODS:
         return None
-    origin = headers.get("origin")  # not sent by programs that are no browser
+    origin = headers.get("origin")  # programs other than browsers send none
     if origin is not None and _place_of(origin) != host.lower():
-        return _refusal(headers, 403, "This comes from a page of another origin.")
+        return _refusal(headers, 403, "This request comes from a page of another origin.")
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return _refusal(headers, 415, "The content type must be application/json.")
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit() and len(length) < 16):
-        return _refusal(headers, 400, "The content length is no number.")
+        return _refusal(headers, 400, "The content length must be a number.")
     if int(length) > LARGEST_BODY:
         return _refusal(headers, 413, _too_large())
     return None
 
 
-def _refusal(headers: Headers, status: int, said: str) -> Response:
+def _refusal(headers: Headers, status: int, message: str) -> Response:
     if "text/html" in headers.get("accept", ""):
-        return HTMLResponse(f"<!doctype html><title>flawsort</title><p>{html.escape(said)}", status)
-    return JSONResponse({"detail": said}, status)
+        page = f"<!doctype html><title>flawsort</title><p>{html.escape(message)}"
+        return HTMLResponse(page, status)
+    return JSONResponse({"detail": message}, status)
 
 
 def _name_of(host: str) -> str:
-    """The host header without its port: "[::1]:80" is "::1"; "" where it is none."""
+    """The host header without its port: "[::1]:80" gives "::1"; "" if it is not valid."""
     parts = _HOST.fullmatch(host)
     return (parts[1] or parts[2]).lower().removesuffix(".") if parts else ""
 
 
 def _place_of(origin: str) -> str | None:
-    """Host and port of an Origin; None for one that is none, such as "null"."""
+    """Host and port of an Origin; None if it has none, such as "null"."""
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -187,7 +188,7 @@ def _cookie(headers: Headers, name: str) -> str:
 
 
 def _limited(receive: Receive) -> Receive:
-    """Bodies that do not say how long they are, cut off where they are too long."""
+    """Limit the length of bodies that are sent without a content length."""
     seen = 0
 
     async def wrapped() -> Message:

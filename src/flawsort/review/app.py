@@ -50,15 +50,17 @@ from flawsort.review.schemas import (
 )
 
 if TYPE_CHECKING:
-    from fastapi.telemetry import TelemetryConfig  # older ones have none, and take the setting
+    from fastapi.telemetry import (
+        TelemetryConfig,
+    )  # older versions lack the module, but accept the setting
 
-# Pictures asked for by ?v=fingerprint never change; those without may, when a run is replaced.
+# A picture requested with ?v=fingerprint never changes; without it, it may when a run is replaced.
 FOR_EVER = "private, max-age=31536000, immutable"
 FOR_A_WHILE = "private, max-age=60"
 ASK_AGAIN = "private, no-cache"
-# Of what an error says, in characters.
+# The longest error message, in characters.
 LONGEST_DETAIL = 2000
-# What the environment says of collecting it does not count here.
+# Overrides the settings of the environment.
 NO_TELEMETRY: TelemetryConfig = {
     "tracing": False,
     "metrics": False,
@@ -69,12 +71,12 @@ NO_TELEMETRY: TelemetryConfig = {
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"model": Problem, "description": "There is no such run, row, group or file"},
-    422: {"model": Problem, "description": "It makes no sense; the detail says why"},
+    422: {"model": Problem, "description": "The request is not valid; the detail says why"},
 }
 _EDIT_PROBLEMS: dict[int | str, dict[str, Any]] = {
     **_PROBLEMS,
     403: {"model": Problem, "description": "The run cannot be written"},
-    409: {"model": ConflictProblem, "description": "Somebody else was faster"},
+    409: {"model": ConflictProblem, "description": "Somebody else changed the groups first"},
 }
 router = APIRouter(responses=_PROBLEMS)
 
@@ -88,17 +90,17 @@ def make_app(
 ) -> FastAPI:
     """The server as an ASGI application.
 
-    folders: runs, or folders of runs. token: what those who ask must know, None for nothing. hosts:
-    names that it is called besides the loopback ones, "*" for any; they need a token. cache: for
-    thumbnails; None for the user's cache folder.
+    folders: runs, or folders of runs. token: required from every client; None for no token. hosts:
+    accepted host names besides the loopback ones, "*" for any; they need a token. cache: the folder
+    for thumbnails; None for the user's cache folder.
     """
     check_token(token, hosts)
     library = Library(folders, cache=cache)
     app = FastAPI(
         title="flawsort review",
         version=__version__,
-        description="The groups of clustered images: what was found, and what people made of it.",
-        docs_url=None,  # these pages are made of scripts from elsewhere
+        description="The groups of clustered images, as computed and as edited by people.",
+        docs_url=None,  # those pages load scripts from other sites
         redoc_url=None,
         telemetry=NO_TELEMETRY,
         lifespan=_lifespan,
@@ -120,11 +122,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _warming(library: Library) -> threading.Thread | None:
-    """Opens the only run already, before anybody asks for it; None where there are several."""
+    """A thread that opens the only run in advance; None if there are several runs."""
     usable = [entry.name for entry in library.entries() if not entry.reason]
 
     def open_it() -> None:
-        with suppress(FlawsortError, OSError):  # whoever asks for it is told
+        with suppress(FlawsortError, OSError):  # reported when a request opens the run
             found = library.get(usable[0])
             _ = found.body, found.state_body()
 
@@ -135,7 +137,7 @@ def _warming(library: Library) -> threading.Thread | None:
     return thread
 
 
-# ---- What requests are about ----
+# ---- Parameters of requests ----
 
 
 def _library(request: Request) -> Library:
@@ -169,7 +171,7 @@ def _row(found: OpenRun, row: int) -> int:
 
 @router.get("/", response_class=HTMLResponse)
 def runs_page(request: Request) -> Response:
-    """The runs to choose from, or the only one."""
+    """The list of runs, or the only run."""
     entries = _library(request).entries()
     if len(entries) == 1 and not entries[0].reason:
         return RedirectResponse(_address(entries[0].name), 303)
@@ -187,7 +189,7 @@ def run_page(request: Request, run: str) -> Response:
     """The page of a run."""
     library = _library(request)
     try:
-        reason = library.entry(run).reason  # opening it takes too long for a first page
+        reason = library.entry(run).reason  # opening the run would delay the first page
     except UnknownRun as error:
         reason = str(error)
     if reason:
@@ -209,7 +211,7 @@ def static_file(request: Request, name: str) -> Response:
 
 @router.get("/r/{run}/api/run", response_model=RunBody)
 def get_run(request: Request, found: Opened) -> Response:
-    """What never changes of a run."""
+    """The parts of a run that never change."""
     body = found.body
     tag = hashlib.sha256(body).hexdigest()[:40]
     return _tagged(request, tag, lambda: body, "application/json", ASK_AGAIN)
@@ -217,14 +219,14 @@ def get_run(request: Request, found: Opened) -> Response:
 
 @router.get("/r/{run}/api/state", response_model=StateBody)
 def get_state(request: Request, found: Current) -> Response:
-    """The groups as they stand."""
+    """The current groups."""
     tag, body = found.state_body()
     return _tagged(request, tag, lambda: body, "application/json", ASK_AGAIN)
 
 
 @router.post("/r/{run}/api/edits", response_model=StateBody, responses=_EDIT_PROBLEMS)
 def post_edit(found: Current, body: EditBody) -> Response:
-    """Make an edit; it is saved when the answer comes."""
+    """Make an edit; it is saved before the answer is sent."""
     found.session.edit(body.kind, body.payload, body.version, body.author)
     return _state(found)
 
@@ -238,7 +240,7 @@ def post_undo(found: Current, body: VersionBody) -> Response:
 
 @router.post("/r/{run}/api/redo", response_model=StateBody, responses=_EDIT_PROBLEMS)
 def post_redo(found: Current, body: VersionBody) -> Response:
-    """Do again what was undone last."""
+    """Redo the edit that was undone last."""
     found.session.redo(body.version)
     return _state(found)
 
@@ -247,7 +249,7 @@ def post_redo(found: Current, body: VersionBody) -> Response:
 def get_similar(
     found: Opened, row: Row, n: Annotated[int, Query(ge=1, le=MOST_SIMILAR)] = 12
 ) -> list[SimilarBody]:
-    """The images that look most like one."""
+    """The images most similar to one image."""
     return similar_images(found.run, _row(found, row), n)
 
 
@@ -257,7 +259,7 @@ def get_split(
     group: Row,
     parts: Annotated[int, Query(ge=2, le=LARGEST_WHOLE)] = 2,
 ) -> PartsBody:
-    """Where the tree would split a group; changes nothing."""
+    """A preview of a group split along the tree; changes nothing."""
     labelling = found.session.labelling
     if group not in labelling.groups:
         raise InputError(f"There is no group {group}.")
@@ -277,7 +279,7 @@ def get_queue(
     return describe_queue(found.run, found.session.state, skip or (), found.answered().union(rows))
 
 
-# ---- Images that were sorted in later ----
+# ---- Images assigned later ----
 
 
 @router.get("/r/{run}/api/assigned", response_model=list[AssignedEntryBody])
@@ -288,7 +290,7 @@ def get_assigned_list(found: Opened) -> list[AssignedEntryBody]:
 
 @router.get("/r/{run}/api/assigned/{name}", response_model=AssignedBody)
 def get_assigned(found: Current, name: str) -> AssignedBody:
-    """A batch: where its images belong, how many by period, and what new kinds it shows."""
+    """A batch: the groups of its images, counts by period, and proposed new kinds."""
     return assigned_body(found.folder, name, found.run, found.session.labelling)
 
 
@@ -305,7 +307,7 @@ def get_assigned_chart(found: Current, name: str) -> Response:
     "/r/{run}/assigned/{name}/thumb/{row}.jpg", responses={200: {"content": {"image/jpeg": {}}}}
 )
 def get_assigned_thumb(request: Request, found: Opened, name: str, row: Row) -> Response:
-    """A new image, small."""
+    """The thumbnail of a new image."""
     content = assigned_thumb(found.folder, name, row)
     tag = hashlib.sha256(content).hexdigest()[:40]
     return _tagged(request, tag, lambda: content, "image/jpeg", FOR_A_WHILE)
@@ -316,13 +318,13 @@ def get_assigned_thumb(request: Request, found: Opened, name: str, row: Row) -> 
 
 @router.get("/r/{run}/thumb/{row}.jpg", responses={200: {"content": {"image/jpeg": {}}}})
 def get_thumb(request: Request, found: Opened, row: Row) -> Response:
-    """An image, small."""
+    """The thumbnail of an image."""
     return _picture(request, found, "thumb", row)
 
 
 @router.get("/r/{run}/image/{row}.jpg", responses={200: {"content": {"image/jpeg": {}}}})
 def get_image(request: Request, found: Opened, row: Row) -> Response:
-    """An image as it was looked at, up to 1,600 pixels."""
+    """An image as it was analysed, up to 1,600 pixels."""
     return _picture(request, found, "image", row)
 
 
@@ -334,7 +336,7 @@ def get_heat(request: Request, found: Opened, row: Row) -> Response:
 
 @router.get("/r/{run}/export/{format}", responses={200: {"content": {"application/zip": {}}}})
 def get_export(found: Current, format: str) -> Response:
-    """The groups for another tool, as a zip."""
+    """An export for another tool, as a zip."""
     pieces: Iterator[bytes] = export_zip(found.run, found.session.labelling, format)
     name = quote(f"{found.name}-{format}.zip", safe="")
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
@@ -377,7 +379,7 @@ def _picture(request: Request, found: OpenRun, what: What, row: int) -> Response
 def _tagged(
     request: Request, tag: str, make: Callable[[], bytes], media_type: str, keep: str
 ) -> Response:
-    """An answer with an ETag, or that the browser has it already."""
+    """An answer with an ETag, or 304 if the browser has it already."""
     headers = {"etag": f'"{tag}"', "cache-control": keep}
     if f'"{tag}"' in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
@@ -385,29 +387,29 @@ def _tagged(
 
 
 def _explain(request: Request, error: Exception) -> Response:
-    """Errors of ours, by whose fault they are."""
-    said: dict[str, Any] = {"detail": printable(str(error))[:LONGEST_DETAIL]}
+    """flawsort's own errors, with the status that fits."""
+    body: dict[str, Any] = {"detail": printable(str(error))[:LONGEST_DETAIL]}
     if isinstance(error, Conflict):
-        return JSONResponse({**said, "version": error.version}, 409)
+        return JSONResponse({**body, "version": error.version}, 409)
     if isinstance(error, UnknownRun | InputError):
-        return JSONResponse(said, 404)
+        return JSONResponse(body, 404)
     if isinstance(error, OptionError):
-        return JSONResponse(said, 422)
-    # A run that cannot be read is not there; one that cannot be written must stay as it is.
-    return JSONResponse(said, 403 if request.method == "POST" else 404)
+        return JSONResponse(body, 422)
+    # A run that cannot be read is not found; one that cannot be written is forbidden to change.
+    return JSONResponse(body, 403 if request.method == "POST" else 404)
 
 
 def _explain_system(_: Request, error: Exception) -> Response:
-    """A full disk, say, or a folder that may not be read."""
+    """Errors of the system, such as a full disk or a folder without read permission."""
     assert isinstance(error, OSError)
     return JSONResponse({"detail": printable(f"{error.strerror or error}.")[:LONGEST_DETAIL]}, 507)
 
 
 def _explain_validation(_: Request, error: Exception) -> Response:
-    """A sentence, without what was sent: that may be no text at all."""
+    """A sentence without the value that was sent, which may not be text."""
     assert isinstance(error, RequestValidationError)
-    said = []
-    for one in error.errors()[:8]:
-        place = ".".join(str(part) for part in one["loc"] if part not in ("body", "path", "query"))
-        said.append(f"{place or 'The body'}: {one['msg']}")
-    return JSONResponse({"detail": printable("; ".join(said) + ".")[:LONGEST_DETAIL]}, 422)
+    texts = []
+    for fault in error.errors()[:8]:
+        parts = [str(part) for part in fault["loc"] if part not in ("body", "path", "query")]
+        texts.append(f"{'.'.join(parts) or 'The body'}: {fault['msg']}")
+    return JSONResponse({"detail": printable("; ".join(texts) + ".")[:LONGEST_DETAIL]}, 422)

@@ -1,4 +1,4 @@
-"""New images that were sorted into a run later: in which groups they are as the groups stand."""
+"""Batches of new images that were assigned to a run later, by the current groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flawsort.runs.run import Run
 from flawsort.runs.trends import counts, rises
 
 UNSEEN = -1
-# Of 5,000 images each takes about 30 MB.
+# A batch of 5,000 images takes about 30 MB.
 BATCHES_OPEN = 4
 COLUMNS = ("name", "cluster", "confidence", "nearest", "novelty", "score", "period", "proposal")
 
@@ -37,7 +37,7 @@ def assigned_list(folder: Path) -> list[AssignedEntryBody]:
 
 
 def assigned_body(folder: Path, name: str, run: Run, labelling: Labelling) -> AssignedBody:
-    """A batch by the groups as they stand: a cluster's new images go where most of its own went."""
+    """A batch by the current groups: new images of a cluster go where most of its own are."""
     kept = _batch(folder, name)
     groups = current_groups(kept.table["cluster"], run, labelling)
     by = counts(groups, kept.table["period"])
@@ -64,7 +64,7 @@ def assigned_body(folder: Path, name: str, run: Run, labelling: Labelling) -> As
 
 
 def assigned_chart(folder: Path, name: str, run: Run, labelling: Labelling) -> str:
-    """Images of each group by period, drawn."""
+    """A chart of the images of each group by period, as SVG."""
     kept = _batch(folder, name)
     by = counts(current_groups(kept.table["cluster"], run, labelling), kept.table["period"])
     titles = {group.id: group.title for group in labelling.groups.values()}
@@ -81,31 +81,31 @@ def assigned_thumb(folder: Path, name: str, row: int) -> bytes:
 
 def _batch(folder: Path, name: str) -> Kept:
     if name not in kept_names(folder):
-        raise InputError(f"The run keeps no images as '{name}'.")
+        raise InputError(f"The run has no batch '{name}'.")
     try:
         when = (folder / ASSIGNED / name).stat()
     except OSError as error:
-        raise InputError(f"The run keeps no images as '{name}' any more.") from error
+        raise InputError(f"The run no longer has the batch '{name}'.") from error
     return _opened(folder, name, (when.st_ino, when.st_mtime_ns))
 
 
 @lru_cache(maxsize=BATCHES_OPEN)
 def _opened(folder: Path, name: str, stamp: tuple[int, int]) -> Kept:
-    """stamp: another one when the batch was made anew."""
+    """stamp: changes when the batch is replaced."""
     try:
         kept = open_kept(folder, name)
     except (FlawsortError, KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # the reader of parquet panics at some damage, beyond Exception
-        raise RunError(f"The images kept as '{name}' are damaged: {error}.") from error
+    except BaseException as error:  # the parquet reader panics at some damage, with no Exception
+        raise RunError(f"The batch '{name}' is damaged: {error}.") from error
     _check(kept)
     return kept
 
 
 def _check(kept: Kept) -> None:
-    """RunError where its parts do not belong together."""
+    """RunError if columns are missing or differ in length."""
     missing = [column for column in COLUMNS if column not in kept.table]
     lengths: dict[str, Any] = {column: len(values) for column, values in kept.table.items()}
     lengths["thumbnails"] = len(kept.thumbnails)
     if missing or len(set(lengths.values())) > 1:
-        raise RunError(f"The images kept as '{kept.name}' are damaged: {missing or lengths}.")
+        raise RunError(f"The batch '{kept.name}' is damaged: {missing or lengths}.")

@@ -1,4 +1,4 @@
-"""Exports as a zip that is sent while it is made; the same groups give the same bytes."""
+"""Exports as a zip that is streamed while it is written; the same groups give the same bytes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from flawsort.labels.groups import Labelling
 from flawsort.outputs.exports import FORMATS, export_run
 from flawsort.runs.run import Run
 
-# The earliest time that a zip can hold: when it was made says nothing.
+# The earliest time that a zip can hold, so that the bytes do not depend on the clock.
 TIME = (1980, 1, 1, 0, 0, 0)
 PIECE = 2**20
-# Packing these again only takes time.
+# These are compressed already.
 _PACKED = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".parquet", ".pdf", ".zip")
 
 
 def export_zip(run: Run, labelling: Labelling, format: str) -> Iterator[bytes]:
-    """A zip with what the export writes, piece by piece. Whatever is wrong is said at once."""
+    """The files of an export as a zip, piece by piece. Errors are raised before the first piece."""
     if format not in FORMATS:
-        raise InputError(f"There is no export '{format}'. There are {', '.join(FORMATS)}.")
+        raise InputError(f"There is no export '{format}'. The formats are {', '.join(FORMATS)}.")
     place = Path(tempfile.mkdtemp(prefix="flawsort-export-"))
     try:
-        # Nothing is copied only to be packed. Elsewhere links are not for everybody.
+        # Links save a copy of each image. On Windows, links need special rights.
         chosen = FORMATS[format]
         link = "link" if os.name == "posix" and chosen.images else "copy"
         output = place / f"{format}{chosen.suffix}"
@@ -37,7 +37,7 @@ def export_zip(run: Run, labelling: Labelling, format: str) -> Iterator[bytes]:
         shutil.rmtree(place, ignore_errors=True)
         raise
     pieces = _pieces(place, files)
-    next(pieces)  # begun, it cleans up even if nobody asks for the rest
+    next(pieces)  # a started generator cleans up even if the rest is never read
     return pieces
 
 
@@ -68,7 +68,7 @@ def zip_pieces(folder: Path, files: Sequence[Path]) -> Iterator[bytes]:
 
 
 class _Sink(io.RawIOBase):
-    """Where the zip is written to: it cannot go back, and keeps only what nobody took yet."""
+    """A write-only stream that cannot seek, and holds only the bytes not taken yet."""
 
     def __init__(self) -> None:
         super().__init__()

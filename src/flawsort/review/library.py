@@ -1,4 +1,4 @@
-"""The runs that a review server shows: one by one or as folders of runs, opened when asked."""
+"""The runs that a review server shows, given as runs or folders of runs, opened on demand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class UnknownRun(RunError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Entry:
-    """A run to choose. reason: why it cannot be opened, or ""."""
+    """A run in the list. reason: why it cannot be opened, or ""."""
 
     name: str
     n: int = 0
@@ -41,13 +41,13 @@ class Entry:
 
 
 class OpenRun:
-    """A run that is open. For several threads at once."""
+    """A run that is open. Safe for several threads."""
 
     def __init__(self, name: str, folder: Path, cache: Path | None):
         self.name, self.folder = name, folder
         self.session = Session(folder)
         self.pictures = Pictures(self.run, cache)
-        self._said: tuple[State, bytes] | None = None
+        self._state_body: tuple[State, bytes] | None = None
         self._answered: tuple[State, set[int]] | None = None
         self._lock = threading.RLock()
 
@@ -57,8 +57,8 @@ class OpenRun:
 
     @property
     def body(self) -> bytes:
-        """What never changes, as JSON."""
-        with self._lock:  # others wait for it: that is faster than to do it twice
+        """The parts of the run that never change, as JSON."""
+        with self._lock:  # other threads wait, which is faster than doing it twice
             return self._body
 
     @cached_property
@@ -70,16 +70,16 @@ class OpenRun:
         return fingerprint(self.run)
 
     def state_body(self) -> tuple[str, bytes]:
-        """A tag of the version, and the groups as they stand, as JSON."""
+        """A tag of the version, and the current groups as JSON."""
         state = self.session.state
         with self._lock:
-            said = self._said
-            if said is None or said[0] is not state:
-                said = self._said = (
+            known = self._state_body
+            if known is None or known[0] is not state:
+                known = self._state_body = (
                     state,
                     describe_state(self.run, state).model_dump_json().encode(),
                 )
-            return f"{self.fingerprint}-{state.version}", said[1]
+            return f"{self.fingerprint}-{state.version}", known[1]
 
     def answered(self) -> set[int]:
         """The rows that people answered for one by one."""
@@ -94,8 +94,8 @@ class OpenRun:
 
 
 class Library:
-    """Runs by name. folders: of runs, and folders of runs. cache: where thumbnails are kept; None:
-    in the user's cache folder."""
+    """Runs by name. folders: runs, or folders of runs. cache: the folder for thumbnails; None for
+    the user's cache folder."""
 
     def __init__(self, folders: Sequence[Path], *, cache: Path | None = None):
         self._given = [Path(folder) for folder in folders]
@@ -108,12 +108,12 @@ class Library:
         self._check_given()
 
     def entries(self) -> list[Entry]:
-        """All runs that are there now, by name."""
+        """All runs that exist now, by name."""
         self._scan()
         return [self._entry(name, folder) for name, folder in sorted(self._folders.items())]
 
     def get(self, name: str) -> OpenRun:
-        """A run, opened if it is not open yet, or if it was replaced since."""
+        """A run, opened if it is not open yet or was replaced since."""
         if name not in self._folders:
             self._scan()
         if name not in self._folders:
@@ -125,7 +125,7 @@ class Library:
             stamp = _stamp(folder)
             if stamp is None:
                 self._forget(name)
-                raise UnknownRun(f"The run '{name}' is not there any more.")
+                raise UnknownRun(f"The run '{name}' no longer exists.")
             kept = self._open.get(name)
             if kept is None or kept[0] != stamp:
                 self._forget(name)
@@ -139,7 +139,7 @@ class Library:
             return kept[1]
 
     def entry(self, name: str) -> Entry:
-        """What is known of a run without opening it."""
+        """The list entry of a run, without opening it."""
         if name not in self._folders:
             self._scan()
         if name not in self._folders:
@@ -147,17 +147,19 @@ class Library:
         return self._entry(name, self._folders[name])
 
     def current(self, name: str) -> OpenRun:
-        """A run whose session knows what others did meanwhile."""
+        """A run with the edits that others have made meanwhile."""
         found = self.get(name)
         try:
             found.session.refresh()
-        except RunError:  # the file of edits was replaced, or is damaged, which opening it says
+        except (
+            RunError
+        ):  # the file of edits was replaced or is damaged; opening it again tells which
             self._forget(name)
             found = self.get(name)
         return found
 
     def close(self) -> None:
-        """Let go of all runs."""
+        """Close all runs."""
         for name in list(self._open):
             self._forget(name)
 
@@ -177,7 +179,7 @@ class Library:
     def _entry(self, name: str, folder: Path) -> Entry:
         stamp = _stamp(folder)
         if stamp is None:
-            return Entry(name, reason="It is not there any more.")
+            return Entry(name, reason="The run no longer exists.")
         known = self._listed.get(name)
         if known is None or known[0] != stamp:
             known = stamp, _looked_at(name, folder)
@@ -185,10 +187,10 @@ class Library:
         return known[1]
 
     def _check_given(self) -> None:
-        """Refuse folders in which there is nothing to review, before a server starts."""
+        """Refuse folders without a run to review, before the server starts."""
         for folder in self._given:
             if not folder.is_dir():
-                read_manifest(folder)  # says so
+                read_manifest(folder)  # raises the error
         entries = self.entries()
         if not entries:
             places = ", ".join(f"'{printable(folder)}'" for folder in self._given) or "no folder"
@@ -234,11 +236,13 @@ def _looked_at(name: str, folder: Path) -> Entry:
     except RunError as error:
         return Entry(name, reason=printable(str(error)))
     except (KeyError, TypeError, ValueError) as error:
-        return Entry(name, reason=f"The run is damaged: its manifest lacks or garbles {error}.")
+        return Entry(
+            name, reason=f"The run is damaged: {error} is missing or not valid in its manifest."
+        )
 
 
 def _stamp(folder: Path) -> _Stamp | None:
-    """Another one whenever the run was replaced; None where it is gone."""
+    """Changes whenever the run is replaced; None if the run is gone."""
     try:
         found = (folder / MANIFEST).stat()
     except OSError:

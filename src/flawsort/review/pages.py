@@ -29,7 +29,7 @@ _PROBLEM = """<!doctype html><html lang="en"><meta charset="utf-8"><title>flawso
 
 
 def run_page(name: str, *, several: bool) -> str:
-    """The page of a run. several: whether there are others to go back to."""
+    """The page of a run. several: whether the server shows other runs, too."""
     return (
         _environment()
         .get_template("run.html")
@@ -45,7 +45,7 @@ def run_page(name: str, *, several: bool) -> str:
 
 
 def runs_page(entries: Sequence[RunEntryBody]) -> str:
-    """The runs to choose from."""
+    """The list of runs."""
     return (
         _environment()
         .get_template("runs.html")
@@ -54,12 +54,12 @@ def runs_page(entries: Sequence[RunEntryBody]) -> str:
 
 
 def problem_page(run: str, reason: str) -> str:
-    """A run that cannot be shown, and why."""
+    """The page for a run that cannot be shown, with the reason."""
     return _environment().from_string(_PROBLEM).render(run=run, reason=reason)
 
 
 def static_file(name: str) -> tuple[bytes, str]:
-    """A file of the pages and its media type. Only names that are listed are looked up."""
+    """A static file and its media type. Only listed names are looked up."""
     if name in SCRIPTS:
         return shared_script(name).encode(), _MEDIA_TYPES["js"]
     found = _static_files().get(name)
@@ -69,7 +69,7 @@ def static_file(name: str) -> tuple[bytes, str]:
 
 
 def static_version() -> str:
-    """Another one whenever any of the files is another one."""
+    """Changes whenever any static file changes."""
     found = hashlib.sha256()
     for name in sorted([*_static_files(), *SCRIPTS]):
         found.update(f"{name}\n".encode() + static_file(name)[0])

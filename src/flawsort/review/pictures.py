@@ -1,7 +1,7 @@
-"""The pictures of a run: thumbnails, images as they were looked at, and heat maps.
+"""The pictures of a run: thumbnails, images as they were analysed, and heat maps.
 
-Rows are all that is asked for. Where the file of a row is comes from the run itself, and it is
-shown only if it still holds what was clustered.
+Requests name rows only. The run knows the file of each row, and the file is shown only if its
+content is still what was clustered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from flawsort.runs.run import Run
 
 THUMBNAIL_SIDE = 192
 IMAGE_SIDE = 1600
-# Heat is drawn this many times as large as the grid of patches.
+# Pixels of the heat map for each patch of the grid, in each direction.
 HEAT_ZOOM = 8
 THUMBNAIL_QUALITY, IMAGE_QUALITY = 82, 90
 CACHE_LIMIT = 2 * 2**30
@@ -55,7 +55,7 @@ class Pictures:
         self._recent = _Recent(MEMORY_LIMIT)
 
     def tag(self, what: What, row: int) -> str:
-        """Another one whenever the picture would be another one; known without making it."""
+        """Changes whenever the picture would change; computed without making the picture."""
         run = self._run
         if what == "heat":
             parts = [json.dumps([run.manifest["grid"], run.manifest["heat"]])]
@@ -70,7 +70,7 @@ class Pictures:
         return hashlib.sha256("\n".join([f"{FORMAT} {what}", *parts]).encode()).hexdigest()[:40]
 
     def picture(self, what: What, row: int) -> bytes:
-        """A picture as a file. InputError where the image is gone, has changed, or is no good."""
+        """A picture as a file. InputError if the image is missing, changed or unreadable."""
         if what == "thumb" and self._run.thumbnails[row]:
             return self._run.thumbnails[row]
         tag = self.tag(what, row)
@@ -88,7 +88,7 @@ class Pictures:
     def _jpeg(self, row: int, side: int, quality: int) -> bytes:
         source = self._source(row)
         with _DECODING:
-            # No larger than the file: that would only be slower.
+            # Never larger than the file: that would only be slower.
             view = self._run.view
             side = min(side, max(upright_size(source, view.max_pixels)))
             picture = thumbnail(source, view, self._run.input_size, side)
@@ -97,7 +97,7 @@ class Pictures:
         return content.getvalue()
 
     def _heat(self, row: int) -> bytes:
-        """RGBA, the hotter the less transparent; stretched over the image it lies right."""
+        """RGBA, the hotter the less transparent; made to be stretched over the image."""
         rows, columns = self._run.grid
         heat = self._run.patch_heat(row)
         small = Image.fromarray(heat.reshape(rows, columns).astype(np.float32))
@@ -108,7 +108,7 @@ class Pictures:
         return content.getvalue()
 
     def _source(self, row: int) -> Path | RemoteFile:
-        """The file of an image, as long as it holds what it held when it was clustered."""
+        """The file of an image; InputError if its content has changed since clustering."""
         name = self._run.names[row]
         try:
             source = self._run.source(row)
@@ -125,7 +125,7 @@ class Pictures:
 
 
 class PictureFiles:
-    """Pictures kept in a folder, one file each; past a limit the least recently used go."""
+    """A folder of pictures; above a size limit the least recently used are removed."""
 
     def __init__(self, folder: Path, *, limit: int = CACHE_LIMIT):
         self._folder, self._limit = folder, limit
@@ -133,8 +133,8 @@ class PictureFiles:
         self._stored = 0
 
     def get(self, tag: str, make: Callable[[], bytes]) -> bytes:
-        """The picture of that tag, made where there is none yet. A full or read-only disk costs
-        time and nothing else."""
+        """The picture with a tag, made if it is not stored yet. A full or read-only disk only costs
+        time."""
         kept = self._store.load(tag)
         if kept is not None:
             return bytes(kept)
@@ -152,7 +152,7 @@ class PictureFiles:
 
 
 class _Recent:
-    """What was asked for last, up to a number of bytes."""
+    """The most recent pictures, up to a number of bytes."""
 
     def __init__(self, limit: int):
         self._limit, self._size = limit, 0

@@ -1,4 +1,4 @@
-"""What the review server says about a run and its groups, from arrays to bodies."""
+"""The JSON bodies of the review server, made from a run and its groups."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOST_SIMILAR = 200
 
 
 def describe_run(name: str, run: Run) -> RunBody:
-    """All of a run that the page shows, but its pictures."""
+    """Everything that the page shows of a run, except its pictures and groups."""
     table, n, saved = run.table, len(run), run.n_clusters
     return RunBody(
         name=name,
@@ -66,7 +66,7 @@ def describe_run(name: str, run: Run) -> RunBody:
 
 
 def describe_state(run: Run, state: State) -> StateBody:
-    """The groups as they stand."""
+    """The current groups."""
     labelling = state.labelling
     pure = estimated_purity(labelling, run.embeddings)
     ids, counts = np.unique(labelling.labels, return_counts=True)
@@ -89,7 +89,9 @@ def describe_state(run: Run, state: State) -> StateBody:
             for group in labelling.groups.values()
         ],
         labels=labelling.labels.tolist(),
-        kinds={row: list(some) for row, some in enumerate(kinds(run, labelling)) if len(some) > 1},
+        kinds={
+            row: list(groups) for row, groups in enumerate(kinds(run, labelling)) if len(groups) > 1
+        },
         confirmed=np.flatnonzero(labelling.confirmed).tolist(),
         undo=state.undo,
         redo=state.redo,
@@ -100,7 +102,7 @@ def describe_state(run: Run, state: State) -> StateBody:
 def describe_queue(
     run: Run, state: State, skipped: Collection[int], answered: Collection[int]
 ) -> QueueBody:
-    """What to ask next, and how far one is. skipped: ids of groups not to ask about now. answered:
+    """The next question, and the progress. skipped: ids of groups not to ask about now. answered:
     rows that are not asked about again."""
     labelling = state.labelling
     question = next_question(labelling, run.embeddings, skipped=skipped, answered=answered)
@@ -118,7 +120,7 @@ def describe_queue(
 
 
 def answered_rows(done: Iterable[Edit]) -> set[int]:
-    """The images that people answered for one by one. done: the edits in force."""
+    """The rows that people have answered one by one. done: the edits in force."""
     rows: set[int] = set()
     for edit in done:
         if edit.kind in ("move", "accept", "several"):
@@ -129,7 +131,7 @@ def answered_rows(done: Iterable[Edit]) -> set[int]:
 
 
 def fingerprint(run: Run) -> str:
-    """Another one whenever a row may be another image, or look another way."""
+    """Changes whenever a row may be another image, or look different."""
     manifest = run.manifest
     parts = [manifest["view"], manifest["grid"], manifest["heat"], manifest["backbone"]]
     found = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
@@ -140,7 +142,7 @@ def fingerprint(run: Run) -> str:
 
 
 def similar_images(run: Run, row: int, n: int) -> list[SimilarBody]:
-    """The n images nearest to one, without itself."""
+    """The n images nearest to one image, without itself."""
     values = np.asarray(run.embeddings, np.float64)
     far = np.sqrt(((values - values[row]) ** 2).sum(axis=1))
     far[row] = np.inf
@@ -149,7 +151,7 @@ def similar_images(run: Run, row: int, n: int) -> list[SimilarBody]:
 
 
 def split_group(run: Run, labelling: Labelling, group: int, parts: int) -> PartsBody:
-    """A group cut where the tree of its images would cut it."""
+    """The parts of a group, split along the tree of its images."""
     rows = labelling.members(group)
     most = min(MOST_PARTS, len(rows))
     if len(rows) < 2:
@@ -169,13 +171,13 @@ def _regions(run: Run) -> RegionsBody:
     )
 
 
-def _question(asked: Question) -> QuestionBody:
-    rows = [int(row) for row in asked.rows]
-    return QuestionBody(kind=asked.kind, group=asked.group, rows=rows, why=asked.why)
+def _question(question: Question) -> QuestionBody:
+    rows = [int(row) for row in question.rows]
+    return QuestionBody(kind=question.kind, group=question.group, rows=rows, why=question.why)
 
 
 def _numbers(values: Iterable[Any]) -> list[float | None]:
-    """To six digits, which is all that is shown; what JSON cannot hold comes as null."""
+    """Rounded to six digits; values that JSON cannot hold become null."""
     return [float(f"{value:.6g}") for value in values]
 
 

@@ -1,4 +1,4 @@
-"""What goes in and out of the review server as JSON; openapi.json is made from these."""
+"""The JSON bodies of requests and answers of the review server; openapi.json is made from them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 LONGEST_AUTHOR = 200
-# Whole numbers beyond it lose digits in a browser.
+# Browsers lose digits of larger whole numbers.
 LARGEST_WHOLE = 2**53 - 1
 
-Version = Annotated[int, Field(ge=0, le=LARGEST_WHOLE, description="of the state it was made from")]
+Version = Annotated[
+    int, Field(ge=0, le=LARGEST_WHOLE, description="of the state that the edit is based on")
+]
 
 
 class _In(BaseModel):
@@ -18,7 +20,7 @@ class _In(BaseModel):
 
 
 class EditBody(_In):
-    """An edit: flawsort.labels.edits says which kinds there are and what their payloads hold."""
+    """An edit. flawsort.labels.edits documents the kinds and their payloads."""
 
     version: Version
     kind: str
@@ -27,25 +29,25 @@ class EditBody(_In):
 
 
 class VersionBody(_In):
-    """Of the state in which undo or redo was asked for."""
+    """The version of the state that undo or redo is based on."""
 
     version: Version
 
 
 class Problem(BaseModel):
-    """What was wrong, in a sentence."""
+    """An error message."""
 
     detail: str
 
 
 class ConflictProblem(Problem):
-    """Somebody else was faster. version: of the state as it is now."""
+    """Somebody else changed the groups first. version: of the current state."""
 
     version: int
 
 
 class Span(BaseModel):
-    """The number of groups: as saved, and between what the slider goes."""
+    """The number of groups: as saved, and the limits of the slider."""
 
     saved: int
     min: int
@@ -60,8 +62,8 @@ class Heat(BaseModel):
 
 
 class RegionsBody(BaseModel):
-    """Of each region the row of its image, four numbers of its box (left, top, right, bottom in
-    thousandths of the view), and the group of the run that it is like, or -1."""
+    """For each region: the row of its image, its box (left, top, right and bottom in thousandths of
+    the view), and the cluster that it resembles, or -1."""
 
     image: list[int]
     box: list[int]
@@ -69,7 +71,7 @@ class RegionsBody(BaseModel):
 
 
 class FormatBody(BaseModel):
-    """An export. words: what is written, in a line."""
+    """An export format. words: a line about what it writes."""
 
     name: str
     title: str
@@ -77,10 +79,10 @@ class FormatBody(BaseModel):
 
 
 class RunBody(BaseModel):
-    """What never changes of a run; lists have a value an image.
+    """The parts of a run that never change; lists have one value per image.
 
-    fingerprint: of the images and what was found in them; pictures asked for with ?v=fingerprint
-    may be kept for ever. layout, merges, heights: base64 of little-endian u2 (n, 2), i4 (n - 1, 2)
+    fingerprint: of the images and the results; a picture requested with ?v=fingerprint can be
+    cached for ever. layout, merges, heights: base64 of little-endian u2 (n, 2), i4 (n - 1, 2)
     and f4 (n - 1,).
     """
 
@@ -105,7 +107,7 @@ class RunBody(BaseModel):
 
 
 class GroupBody(BaseModel):
-    """A group. pure: what share of it is of its commonest kind, as far as can be guessed."""
+    """A group. pure: the estimated share of its images that belong there."""
 
     id: int
     name: str
@@ -117,8 +119,8 @@ class GroupBody(BaseModel):
 
 
 class StateBody(BaseModel):
-    """The groups as they stand. kinds: of the images that have several, their own first. undo,
-    redo: what they would do, or null. spent: labels that people gave."""
+    """The current groups. kinds: all groups of the images that have several, their own first. undo,
+    redo: the edit they would undo or redo, or null. spent: the number of labels given."""
 
     version: int
     k: int
@@ -143,7 +145,7 @@ class PartsBody(BaseModel):
 
 
 class QuestionBody(BaseModel):
-    """kind: "group" or "image". rows: the images to show. why: it is asked."""
+    """kind: "group" or "image". rows: the images to show. why: the reason for the question."""
 
     kind: str
     group: int
@@ -152,8 +154,8 @@ class QuestionBody(BaseModel):
 
 
 class QueueBody(BaseModel):
-    """The next question, or null when there is none. done, total: images. spent: labels. pure: the
-    share of images that seem to be in the right group."""
+    """The next question, or null. done, total: numbers of images. spent: the number of labels
+    given. pure: the share of images that seem to be in the right group."""
 
     question: QuestionBody | None
     done: int
@@ -163,7 +165,7 @@ class QueueBody(BaseModel):
 
 
 class AssignedEntryBody(BaseModel):
-    """Images that were sorted into the groups later. reason: why it cannot be shown, or ""."""
+    """A batch of images assigned later. reason: why it cannot be shown, or ""."""
 
     name: str
     n: int
@@ -172,7 +174,7 @@ class AssignedEntryBody(BaseModel):
 
 
 class RunEntryBody(BaseModel):
-    """A run to choose. reason: why it cannot be opened, or ""."""
+    """A run in the list. reason: why it cannot be opened, or ""."""
 
     name: str
     url: str
@@ -183,7 +185,7 @@ class RunEntryBody(BaseModel):
 
 
 class CountsBody(BaseModel):
-    """table: a row a period, a column a group; -1 are images of new kinds."""
+    """table: one row per period and one column per group; group -1 holds images of new kinds."""
 
     periods: list[str]
     groups: list[int]
@@ -191,7 +193,7 @@ class CountsBody(BaseModel):
 
 
 class RiseBody(BaseModel):
-    """A group of which there were more images in a period than those before let expect."""
+    """A group with more images in a period than the earlier periods predict."""
 
     group: int
     period: str
@@ -201,10 +203,10 @@ class RiseBody(BaseModel):
 
 
 class AssignedBody(BaseModel):
-    """New images that were sorted into a run.
+    """A batch of new images that were assigned to a run.
 
-    table: columns by name. groups: where each image is as the groups stand, -1 for new kinds.
-    thumbnails: whether there is one. proposals: the rows of each new kind that is proposed.
+    table: columns by name. groups: the current group of each image, -1 for new kinds. thumbnails:
+    whether each image has one. proposals: the rows of each proposed new kind.
     """
 
     name: str

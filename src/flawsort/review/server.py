@@ -15,15 +15,15 @@ from flawsort.core.errors import OptionError
 from flawsort.review.access import ANY_HOST, check_token, is_loopback
 from flawsort.review.app import make_app
 
-# Seconds that requests under way at Ctrl-C may take to finish; edits take milliseconds.
+# Seconds that running requests get to finish after Ctrl-C; edits take milliseconds.
 PATIENCE = 3
 BACKLOG = 256
-# Seconds to wait for the run to open, so that the first page comes at once. For a very large run
-# the page itself says that it is being opened.
+# Seconds to wait for the run to open, so that the first page appears at once. A very large run
+# takes longer; its page then shows that it is opening.
 OPENING = 2.0
 THIS_MACHINE = "127.0.0.1"
 ANY_ADDRESS = ("0.0.0.0", "::", "")
-# What is wrong is the host, not its port.
+# Errors about the host, not the port.
 NO_SUCH_HOST = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -36,10 +36,10 @@ def serve(
     open_browser: bool = True,
     announce: Callable[[str], None] = print,
 ) -> None:
-    """Serve runs until Ctrl-C, which comes out as KeyboardInterrupt when all is closed.
+    """Serve runs until Ctrl-C, which is raised as KeyboardInterrupt after everything is closed.
 
-    port: 0 for any that is free. token: generated if omitted, for a host that others can reach.
-    announce: called with the address once it answers.
+    port: 0 for any free port. token: generated if omitted and others can reach the host. announce:
+    called with the address once the server accepts connections.
     """
     import uvicorn
 
@@ -52,7 +52,7 @@ def serve(
         address = _address(host, listener.getsockname()[1], token)
         if app.state.warming is not None:
             app.state.warming.join(OPENING)
-        # The socket listens already: whoever comes before the server does waits a moment.
+        # The socket listens already: early requests wait until the server starts.
         announce(address)
         if open_browser:
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
@@ -66,16 +66,15 @@ def serve(
         )
         server = uvicorn.Server(config)
         server.run(sockets=[listener])
-    # When it has closed down, uvicorn passes the signal on to whatever handled it before. That may
-    # be nothing: a shell has commands in the background ignore Ctrl-C.
+    # After its shutdown, uvicorn passes the signal on to the previous handler. There may be none:
+    # shells make background commands ignore Ctrl-C.
     if server.should_exit:
         raise KeyboardInterrupt
 
 
 def address_for_others(address: str, host: str) -> str | None:
-    """The address with this machine's name in it, where a server listens to all that reach it; None
-    where it is known by `host` alone. Whether others know that name is not asked, since that may
-    take long."""
+    """The address with this machine's name, if the server listens on all addresses; None if it
+    listens on `host` only. The name is not looked up, since that may take long."""
     if host not in ANY_ADDRESS:
         return None
     return address.replace(THIS_MACHINE, socket.gethostname(), 1)
@@ -85,7 +84,7 @@ def _listening(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise OptionError(f"must be between 0 and 65535. Got {port}.", parameter="port")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Of a socket that does not say TCP, asyncio leaves small answers waiting for 40 ms.
+    # Without an explicit TCP protocol, asyncio delays small answers by 40 ms (no TCP_NODELAY).
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":
@@ -95,11 +94,11 @@ def _listening(host: str, port: int) -> socket.socket:
         return listener
     except OSError as error:
         listener.close()
-        advice = "Choose another port, or 0 for any that is free."
+        advice = "Choose another port, or 0 for any free port."
         if isinstance(error, socket.gaierror) or error.errno in NO_SUCH_HOST:
             advice = (
-                "That host is no address of this machine: name one that is, or 0.0.0.0 for all "
-                "that it has."
+                "That host is not an address of this machine. Name one of its addresses, or "
+                "0.0.0.0 for all of them."
             )
         raise OptionError(
             f"Cannot listen on {host}, port {port}: {error.strerror or error}. {advice}"
@@ -107,7 +106,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    """What to open in a browser on this machine."""
+    """The address to open in a browser on this machine."""
     name = THIS_MACHINE if host in ANY_ADDRESS else host
     shown = f"[{name}]" if ":" in name else name
     return f"http://{shown}:{port}/" + (f"?token={token}" if token else "")

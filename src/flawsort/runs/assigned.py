@@ -1,7 +1,7 @@
-"""New images that were sorted into a run, kept beside it: what the review shows of them.
+"""Batches of new images that were sorted into a run, and are kept in it for the review.
 
-run/assigned/NAME/ holds table.parquet (a row an image, as `flawsort assign -o` writes it, with its
-period and the proposed new kind), thumbnails.bin and thumbnails.npy, and about.json.
+run/assigned/NAME/ holds table.parquet (one row per image, as `flawsort assign -o` writes it, with
+its period and the proposed new kind), thumbnails.bin and thumbnails.npy, and about.json.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from flawsort.runs.tables import SEVERAL, source_paths
 
 TABLE, ABOUT = "table.parquet", "about.json"
 THUMBNAILS = PicturesPart(files=("thumbnails.bin", "thumbnails.npy"))
-# A name is a folder's, and part of an address.
+# A name is used as a folder and in an address.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 @dataclass(frozen=True)
 class SortedImages:
-    """What the table of new images is made of.
+    """The data of the table of new images.
 
-    found: where they belong. scores: (n,), how unusual each is. titles: what the group of each is
-    called. periods: what each is counted by. proposals: (n,), as `proposals` gives them.
+    found: their groups. scores: (n,), how unusual each image is. titles: of each image's group.
+    periods: the period of each image. proposals: (n,), from `proposals`.
     """
 
     images: ImageSet
@@ -54,11 +54,11 @@ NEW_IMAGES = Columns[SortedImages](
     Column(
         "cluster", INTEGER, "of the run, or -1: a new kind", lambda of: of.found.labels.tolist()
     ),
-    Column("title", TEXT, "what that group is called in the review", lambda of: of.titles),
+    Column("title", TEXT, "the title of that group in the review", lambda of: of.titles),
     Column(
         "kinds",
         TEXT,
-        "its cluster, then the other clusters that regions of it are like, with ; between",
+        "its cluster, then the other clusters that its regions resemble, separated by ;",
         lambda of: [SEVERAL.join(map(str, groups)) for groups in of.found.kinds],
     ),
     Column(
@@ -68,9 +68,17 @@ NEW_IMAGES = Columns[SortedImages](
         lambda of: of.found.confidence.tolist(),
     ),
     Column(
-        "nearest", INTEGER, "the nearest cluster in any case", lambda of: of.found.nearest.tolist()
+        "nearest",
+        INTEGER,
+        "the nearest cluster, also for a new kind",
+        lambda of: of.found.nearest.tolist(),
     ),
-    Column("runner_up", INTEGER, "the next cluster", lambda of: of.found.placed.runner_up.tolist()),
+    Column(
+        "runner_up",
+        INTEGER,
+        "the second nearest cluster",
+        lambda of: of.found.placed.runner_up.tolist(),
+    ),
     Column(
         "novelty",
         NUMBER,
@@ -78,7 +86,7 @@ NEW_IMAGES = Columns[SortedImages](
         lambda of: of.found.novelty.tolist(),
     ),
     Column("score", NUMBER, "how unusual the image is", lambda of: of.scores.tolist()),
-    Column("period", TEXT, "what it is counted by: a day, a lot, a folder", lambda of: of.periods),
+    Column("period", TEXT, "the day, lot or folder that it is counted in", lambda of: of.periods),
     Column(
         "proposal", INTEGER, "the proposed new kind, counted from 0, or -1", lambda of: of.proposals
     ),
@@ -88,8 +96,8 @@ NEW_IMAGES = Columns[SortedImages](
 
 @dataclass(frozen=True)
 class Kept:
-    """A batch of new images. table: its columns. thumbnails: one JPEG an image, empty where there
-    is none. about: when and how it was made."""
+    """A batch of new images. table: its columns. thumbnails: one JPEG per image, or empty bytes.
+    about: when and how it was made."""
 
     name: str
     table: Table
@@ -98,7 +106,7 @@ class Kept:
 
 
 def check_name(run: Path, name: str) -> None:
-    """Refuse a name that cannot be a folder's, or is taken, before anything is computed."""
+    """Refuse a name that is taken or not allowed, before anything is computed."""
     if not _NAME.fullmatch(name):
         raise OptionError(
             "must be letters, digits, dots, dashes and underscores, at most 80, and begin with a "
@@ -116,7 +124,7 @@ def check_name(run: Path, name: str) -> None:
 
 
 def keep(run: Path, kept: Kept) -> Path:
-    """Write a batch, whole or not at all; returns its folder."""
+    """Write a batch, whole or not at all. Returns its folder."""
     place = run / ASSIGNED / kept.name
     try:
         with new_folder(place, replace=False) as partial:
@@ -130,7 +138,7 @@ def keep(run: Path, kept: Kept) -> Path:
 
 
 def kept_names(run: Path) -> list[str]:
-    """The names of the batches that a run keeps, in the order in which they were made."""
+    """The names of the batches that a run keeps, oldest first."""
     folder = run / ASSIGNED
     if not folder.is_dir():
         return []
@@ -154,9 +162,9 @@ def open_kept(run: Path, name: str) -> Kept:
 
 
 def propose_kinds(unseen: Floats, linkage: Floats, n_clusters: int) -> NDArray[np.int64]:
-    """(n_unseen,): images of new kinds as groups of their own, by size, that are as much alike as
-    those of the run: merged as high as the run's tree was when it was cut. unseen: (n_unseen, dim).
-    linkage: of the run, (n - 1, 4)."""
+    """(n_unseen,): proposed groups for images of new kinds, the largest first. They are cut at the
+    height at which the run's tree was cut, so their images are as similar as those of the run's
+    groups. unseen: (n_unseen, dim). linkage: of the run, (n - 1, 4)."""
     from scipy.cluster.hierarchy import fcluster
 
     from flawsort.clusters.ward import number_by_size, ward_linkage
@@ -170,8 +178,8 @@ def propose_kinds(unseen: Floats, linkage: Floats, n_clusters: int) -> NDArray[n
 
 
 def proposals(labels: Sequence[int], proposed: NDArray[np.int64]) -> list[int]:
-    """The proposed new kind of each image, -1 for those of a known one. labels: of all images, -1
-    for those that `proposed` is of."""
+    """The proposed new kind of each image, -1 for images of a known kind. labels: of all images;
+    -1 marks those that `proposed` covers."""
     waiting = iter(proposed.tolist())
     return [next(waiting) if label < 0 else -1 for label in labels]
 

@@ -1,4 +1,4 @@
-"""What a fit found to a run, and back to where it can sort new images."""
+"""Converts the results of a fit to a run, and a run back to a fit that can sort new images."""
 
 from __future__ import annotations
 
@@ -35,14 +35,13 @@ from flawsort.runs.tables import image_flags, images_table, regions_table
 from flawsort.scores.engines import Engine, choose_engine
 from flawsort.scores.reference import Reference, StoredReference, restore_reference
 
-# The long side of thumbnails, by the number of images, so that a report stays within tens of
-# megabytes.
+# (number of images, long side of their thumbnails): keeps a report within tens of megabytes.
 THUMBNAIL_SIDES = ((500, 256), (1500, 192), (4000, 128))
 SMALLEST_THUMBNAIL = 96
 
 
 def make_run(fitted: Fitted) -> Run:
-    """Everything that a fit found, ready to be saved or rendered."""
+    """The results of a fit as a run, ready to be saved or rendered."""
     middles = centres(fitted.embeddings, fitted.labels)
     placed = place(fitted.embeddings, fitted.labels, middles)
     flags = image_flags(fitted.images, placed, fitted.image_heat)
@@ -79,14 +78,14 @@ def _boxes(fitted: Fitted) -> NDArray[np.float64]:
     size = fitted.input_size
     for row in np.unique(outlines.images):
         own = slice(*np.searchsorted(outlines.images, [row, row + 1]))
-        # A file that has gone since leaves the boxes as they are in the view.
+        # If the file is gone, the boxes stay as they are in the view.
         with contextlib.suppress(UnreadableImage, OSError):
             boxes[own] = locate(boxes[own], fitted.view, size, fitted.images.sources[row])
     return boxes
 
 
 def _layout(fitted: Fitted) -> NDArray[np.float32]:
-    """The map, laid out in the order of content: names must not change it."""
+    """The map, computed in the order of content, so that names do not change it."""
     order = np.array(sorted(range(len(fitted.images)), key=fitted.images.digests.__getitem__))
     laid = np.empty((len(order), 2), np.float32)
     laid[order] = two_dimensional_layout(fitted.embeddings[order], random_state=fitted.random_state)
@@ -94,10 +93,10 @@ def _layout(fitted: Fitted) -> NDArray[np.float32]:
 
 
 def fitted_of(run: Run, *, device: str | None = None, arithmetic: str | None = None) -> Fitted:
-    """What the fit of a run found, ready to sort new images.
+    """The results of the fit of a run, ready to sort new images.
 
-    device, arithmetic: where and in what new images are compared, as for AnomalyClusterer. A run
-    does not keep them: it may be opened on another machine.
+    device, arithmetic: for the comparison of new images, as for AnomalyClusterer. A run does not
+    store them, since it may be opened on another machine.
     """
     name = "The run" if run.folder is None else f"The run '{run.folder}'"
     try:
@@ -107,13 +106,15 @@ def fitted_of(run: Run, *, device: str | None = None, arithmetic: str | None = N
     except FlawsortError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{name} is damaged: its manifest lacks or garbles {error}.") from error
+        raise RunError(
+            f"{name} is damaged: missing or invalid in its manifest: {error}."
+        ) from error
 
 
 def _fitted_of(run: Run, device: str | None, arithmetic: str | None) -> Fitted:
     manifest, model = run.manifest, run.manifest["model"]
     describer = _describer(run, device, arithmetic)
-    asked = manifest["settings"]["clusters"]
+    requested = manifest["settings"]["clusters"]
     return Fitted(
         images=run.images,
         normals=_normals(run),
@@ -132,7 +133,7 @@ def _fitted_of(run: Run, device: str | None, arithmetic: str | None) -> Fitted:
         linkage=np.asarray(run.linkage, np.float64),
         labels=run.labels.copy(),
         n_clusters=run.n_clusters,
-        n_clusters_asked=asked if asked == "auto" else int(asked),
+        n_clusters_requested=requested if requested == "auto" else int(requested),
         advice=_advice(manifest["clusters"]["advice"]),
         scored=manifest["scored"],
         random_state=manifest["seed"],
@@ -162,7 +163,7 @@ def _advice(entry: dict[str, Any]) -> Advice:
 
 
 def _normals(run: Run) -> ImageSet | None:
-    """The normal images of a run, by name. A run does not say where they were."""
+    """The normal images of a run, by name. A run does not store their paths."""
     if not run.manifest["n_normals"]:
         return None
     known = run.manifest["inputs"]["normals"]
@@ -177,7 +178,7 @@ def _normals(run: Run) -> ImageSet | None:
 
 
 def _reference(run: Run, engine: Engine) -> Reference | None:
-    """What new images are compared with, as it was stored."""
+    """The stored reference for new images."""
     fitted = run.manifest["model"]
     if run.reference is None:
         return None
@@ -196,7 +197,7 @@ def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:
         entry["licence"],
         entry["origin"],
         (height, width),
-        entry.get("pooling_kernel", POOLING_KERNEL),  # runs made before it was recorded
+        entry.get("pooling_kernel", POOLING_KERNEL),  # missing in older runs
     )
 
 
@@ -220,7 +221,7 @@ def _manifest(fitted: Fitted) -> Manifest:
         "grid": list(fitted.grid),
         "clusters": {
             "n_clusters": int(fitted.n_clusters),
-            "chosen": "auto" if fitted.n_clusters_asked == "auto" else "given",
+            "chosen": "auto" if fitted.n_clusters_requested == "auto" else "given",
             "advice": asdict(fitted.advice),
         },
         "heat": asdict(fitted.heat),
@@ -238,13 +239,13 @@ def _manifest(fitted: Fitted) -> Manifest:
 
 
 def _settings(fitted: Fitted) -> dict[str, Any]:
-    """Every option that decided the result, by the name it has for users."""
+    """Every option that decided the result, under the name that users know."""
     view = fitted.view.describe()
     preset = next((name for name, one in PRESETS.items() if one == fitted.describer.method), "own")
-    asked = fitted.n_clusters_asked
+    requested = fitted.n_clusters_requested
     return {
         "preset": preset,
-        "clusters": asked if asked == "auto" else int(asked),
+        "clusters": requested if requested == "auto" else int(requested),
         **{name: value for name, value in asdict(fitted.describer.method).items()},
         "temperature in units of the scores": fitted.describer.temperature,
         **view,
@@ -264,7 +265,7 @@ def _model(fitted: Fitted) -> dict[str, Any]:
     describer, opened = fitted.describer, fitted.opened
     backbone = str(opened.name)
     if backbone not in catalogue() and find_network(backbone) is None:
-        backbone = str(Path(backbone).absolute())  # a file, to be found from any folder
+        backbone = str(Path(backbone).absolute())  # a file: absolute, to be found from any folder
     weights = opened.weights
     return {
         "method": asdict(describer.method),
@@ -303,14 +304,14 @@ def _versions() -> dict[str, str]:
 def make_thumbnails(
     images: ImageSet, view: View, size: tuple[int, int], rows: Ints
 ) -> tuple[bytes, ...]:
-    """A JPEG for each of the rows, empty for the other images. size: of the backbone's input."""
+    """A JPEG for each of the rows, empty bytes for other images. size: of the backbone's input."""
     side = next((side for most, side in THUMBNAIL_SIDES if len(rows) <= most), SMALLEST_THUMBNAIL)
 
     def make(row: int) -> bytes:
         content = io.BytesIO()
         try:
             picture = thumbnail(images.sources[row], view, size, side)
-        except (UnreadableImage, OSError):  # the file has gone since it was embedded
+        except (UnreadableImage, OSError):  # the file was removed after it was embedded
             picture = thumbnail(np.full((8, 8), 128, np.uint8), View(), size, side)
         picture.save(content, "JPEG", quality=82)
         return content.getvalue()

@@ -1,7 +1,7 @@
 """Save a run to a folder and open it again: JSON, npy and parquet; no pickle.
 
-A run is there whole or not at all. manifest.json names the SHA-256 of every other file; opening a
-run checks the files that it reads. docs/reference/run-format.md describes all files.
+A run is saved whole or not at all. manifest.json has the SHA-256 of every other file; opening a run
+checks the files that it reads. docs/reference/run-format.md describes all files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORMAT_NAME = "flawsort-run"
 FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 REPORT = "report.html"
-# What people put into a run later.
+# Files that people add to a run later.
 EDITS = "edits.sqlite"
 ASSIGNED = "assigned"
 
@@ -41,8 +41,8 @@ Opened = TypeVar("Opened", bound=Run)
 
 
 def prepare_output(folder: Path, *, overwrite: bool, carried: bool = False) -> None:
-    """Refuse early what could not be written at the end: hours of work must not be lost to it.
-    carried: what people said of the run that is there goes into the new one."""
+    """Refuse an output folder early if a run cannot be written there at the end, after hours of
+    work. carried: the edits of the existing run go into the new one."""
     _prepare(folder, overwrite)
     _protect(folder, carried)
 
@@ -80,16 +80,15 @@ def _prepare(folder: Path, overwrite: bool) -> None:
 
 
 def _protect(folder: Path, carried: bool) -> None:
-    """What people put into a run must not go with it."""
+    """Refuse to remove edits and new images that people added to a run."""
     if (folder / EDITS).exists() and not carried:
         raise OptionError(
-            f"The run '{folder}' holds names and corrections by people, which would be removed "
-            f"with it. Keep them with flawsort cluster --labels-from '{folder}', or name another "
-            "folder."
+            f"The run '{folder}' holds edits of reviewers, which would be lost. Keep them with "
+            f"flawsort cluster --labels-from '{folder}', or name another folder."
         )
     if (folder / ASSIGNED).exists():
         raise OptionError(
-            f"The run '{folder}' keeps new images in '{ASSIGNED}', which would be removed with it. "
+            f"The run '{folder}' keeps new images in '{ASSIGNED}', which would be lost. "
             "Name another folder, or move them away."
         )
 
@@ -103,10 +102,10 @@ def save_run(
     furnish: Callable[[Path], None] | None = None,
     carried: bool = False,
 ) -> None:
-    """Write a run. extra: more files by name, such as the report. furnish: puts further files into
-    the folder, which may change later, before it is moved to its place. carried: they hold what
-    people said of the run that is there; it is not replaced otherwise."""
-    # What people put there meanwhile is asked about at the end, when the run is safe.
+    """Write a run. extra: more files by name, such as the report. furnish: writes files that may
+    change later into the folder, before it is moved to its place. carried: these files hold the
+    edits of the existing run; without it, a run with edits is not replaced."""
+    # Edits that people made meanwhile are checked at the end, when the run is safe.
     _prepare(folder, overwrite)
     try:
         with new_folder(
@@ -119,8 +118,8 @@ def save_run(
         cause = error.__cause__
         why = str(getattr(cause, "strerror", None) or cause).removesuffix(".")
         raise RunError(
-            f"The run is whole but could not be moved to '{folder}': {why}. "
-            f"It is in '{error.kept}': move it yourself."
+            f"The run is complete but could not be moved to '{folder}': {why}. "
+            f"It is in '{error.kept}'. Move it yourself."
         ) from error
 
 
@@ -142,8 +141,8 @@ def open_run(folder: str | Path) -> Run: ...
 @overload
 def open_run(folder: str | Path, kind: type[Opened]) -> Opened: ...
 def open_run(folder: str | Path, kind: type[Run] = Run) -> Run:
-    """Read a run back, whole. RunError where it is damaged, newer, or not a run. kind: the class
-    that it becomes, which may add methods."""
+    """Read a whole run. RunError if it is damaged, has another format version, or is not a run.
+    kind: the class of the result, which may add methods."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     parts: dict[str, Any] = dict.fromkeys(PARTS)
@@ -156,7 +155,7 @@ def open_run(folder: str | Path, kind: type[Run] = Run) -> Run:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a run, its format checked."""
+    """Read the manifest of a run and check its format."""
     path = folder / MANIFEST
     if not folder.is_dir():
         with contextlib.suppress(OSError):  # a disk that is read-only
@@ -169,8 +168,8 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise RunError(
-            f"'{folder}' is not a flawsort run: it has no {MANIFEST}. Point at the folder given "
-            "to -o of flawsort cluster."
+            f"'{folder}' is not a flawsort run: it has no {MANIFEST}. Give the output folder of "
+            "flawsort cluster."
         ) from None
     except (OSError, ValueError) as error:
         raise RunError(
@@ -178,7 +177,7 @@ def read_manifest(folder: Path) -> Manifest:
         ) from error
     declared = manifest.get("format") if isinstance(manifest, dict) else None
     if not isinstance(declared, dict) or declared.get("name") != FORMAT_NAME:
-        raise RunError(f"'{folder}' is not a flawsort run: {MANIFEST} is not one of flawsort's.")
+        raise RunError(f"'{folder}' is not a flawsort run: flawsort did not write its {MANIFEST}.")
     if declared.get("version") != FORMAT_VERSION:
         raise RunError(
             f"The run '{folder}' has format version {declared.get('version')}; this flawsort reads "
@@ -189,7 +188,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def replace_files(folder: Path, texts: Mapping[str, str]) -> None:
-    """Put newly made files, such as the report, into a run: all of them, or none."""
+    """Write new files, such as the report, into a run: all of them, or none."""
     settle(folder, read_manifest(folder)["files"])
     contents = {name: text.encode() for name, text in texts.items()}
     manifest = read_manifest(folder)
@@ -199,7 +198,7 @@ def replace_files(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def read_text(folder: Path, name: str) -> str | None:
-    """A text file of a run, checked; None where the run has none of that name."""
+    """Read and check a text file of a run; None if the run has no file of that name."""
     manifest = read_manifest(folder)
     return _read(folder, manifest, name).decode() if name in manifest["files"] else None
 

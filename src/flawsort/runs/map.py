@@ -8,19 +8,19 @@ from numpy.typing import NDArray
 from flawsort.core.records import Floats, Ints
 from flawsort.core.threads import in_blocks
 
-# The map is laid out by t-SNE; of more images than this a sample is, and the others are put beside
-# those of the sample that they are nearest to.
+# At most this many images are laid out by t-SNE. The others are placed beside their nearest images
+# in this sample.
 LAYOUT_LIMIT = 1500
 LAYOUT_PERPLEXITY = 20.0
-# This many of the others are compared with the sample at a time, 6 MB of distances.
+# The number of other images compared with the sample at a time: 6 MB of distances.
 OTHERS_AT_ONCE = 512
 
 
 def two_dimensional_layout(
     embeddings: Floats, *, random_state: int = 0, limit: int = LAYOUT_LIMIT
 ) -> NDArray[np.float32]:
-    """(n, 2) in 0..1: images whose embeddings are alike lie near each other. limit: at most this
-    many images are laid out by t-SNE, the others beside them."""
+    """(n, 2) in 0..1: images with similar embeddings lie near each other. limit: at most this many
+    images are laid out by t-SNE, the others beside them."""
     values = np.asarray(embeddings, np.float64)
     order = np.random.default_rng(random_state).permutation(len(values))
     landmarks = np.sort(order[:limit])
@@ -39,10 +39,10 @@ def _layout_landmarks(values: NDArray[np.float64], random_state: int) -> NDArray
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
-    if np.ptp(values, axis=0).max() < 1e-12:  # all alike, also where there is but one
+    if np.ptp(values, axis=0).max() < 1e-12:  # all equal, or only one image
         return np.zeros((len(values), 2))
-    # One thread: sums taken by several come out in another order each time, and t-SNE makes a
-    # different map of that.
+    # One thread: several threads add numbers in a different order each time, and t-SNE turns the
+    # rounding errors into a different map.
     with threadpool_limits(limits=1):
         dim = min(32, *values.shape)
         reduced = PCA(dim, svd_solver="full").fit_transform(values)
@@ -59,11 +59,11 @@ def _layout_landmarks(values: NDArray[np.float64], random_state: int) -> NDArray
 def _beside_landmarks(
     values: NDArray[np.float64], landmarks: Ints, others: Ints, points: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The mean place of an image's three nearest landmarks, the nearer the heavier."""
+    """The mean position of the three nearest landmarks, weighted by closeness."""
     from scipy.spatial.distance import cdist
 
-    def beside(some: slice) -> NDArray[np.float64]:
-        far = cdist(values[others[some]], values[landmarks])
+    def beside(block: slice) -> NDArray[np.float64]:
+        far = cdist(values[others[block]], values[landmarks])
         nearest = np.argsort(far, axis=1, kind="stable")[:, :3]
         closeness = 1 / (np.take_along_axis(far, nearest, axis=1) + 1e-9)
         share = closeness / closeness.sum(axis=1, keepdims=True)

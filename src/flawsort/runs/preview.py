@@ -1,4 +1,4 @@
-"""A part of a large run to look at: a page with a hundred thousand images helps nobody."""
+"""Selects the images of a large run that a page shows: nobody can view a hundred thousand."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from flawsort.core.tables import Table
 from flawsort.runs.run import Run
 
-# A page shows at most this many images. Of a larger run only these have thumbnails.
+# A page shows at most this many images. In a larger run only these have thumbnails.
 SHOWN_IMAGES = 5000
-# A page shows at least this many images of each group, if it has them.
+# A page shows at least this many images of each group, if the group has as many.
 SHOWN_OF_A_GROUP = 50
 
 
 def shown_rows(table: Table) -> NDArray[np.int64]:
-    """The rows of the images to show: all, or of each group a share of them, spread evenly from
-    its most typical image to its least typical one."""
+    """The rows of the images to show: all, or a share of each group, spread evenly from its most
+    typical to its least typical image."""
     n = len(table["cluster"])
     if n <= SHOWN_IMAGES:
         return np.arange(n)
@@ -36,14 +36,14 @@ def shown_rows(table: Table) -> NDArray[np.int64]:
 
 
 def excerpt(run: Run) -> tuple[Run, NDArray[np.int64]]:
-    """The run with the images that are shown alone, and their rows in the whole one."""
+    """The run with only the images to show, and their rows in the whole run."""
     rows = shown_rows(run.table)
     if len(rows) == len(run):
         return run, rows
     sizes = ", ".join(f"{group}: {n:,}" for group, n in enumerate(np.bincount(run.labels)) if n)
     note = (
-        f"This page shows {len(rows):,} of {len(run):,} images, of each group evenly from its most "
-        f"typical to its least typical one; images.csv lists all. All images by group: {sizes}."
+        f"This page shows {len(rows):,} of {len(run):,} images, spread evenly in each group from "
+        f"the most to the least typical; images.csv lists all. Images by group: {sizes}."
     )
     warnings = [note, *run.manifest.get("warnings", [])]
     return replace(run.take(rows), manifest={**run.manifest, "warnings": warnings}), rows

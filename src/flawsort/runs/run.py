@@ -1,4 +1,4 @@
-"""A run: everything that one clustering found. Its parts are declared here, and nowhere else."""
+"""A run: all results of one clustering. This is the only place that declares its parts."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ LISTED_GROUPS = 8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """Everything that one clustering found.
+    """All results of one clustering.
 
     manifest: settings, versions, evidence for k, timings, warnings (described with the run format).
-    table: the columns of images.parquet, one value an image.
-    regions: the columns of regions.parquet, one value a region, in the order of the images.
+    table: the columns of images.parquet, one value per image.
+    regions: the columns of regions.parquet, one value per region, in the order of the images.
     region_embeddings: in the same space as embeddings.
     scores: how unusual each patch is.
-    valid: which patches count; None: all.
+    valid: which patches count; None if all do.
     weights: rows sum to 1.
-    linkage: in SciPy's convention; any k can be cut from it.
+    linkage: in SciPy's convention; it can be cut into any number of clusters.
     layout: the two-dimensional map, in 0..1.
-    reference: the patches that new images are compared with by `assign`: (n, dim) from normals,
-        (n_peers, n_patches, dim) from peers; None where no comparison is made.
-    thumbnails: one JPEG an image; of a large run those of the images that its report shows,
-        and empty bytes for the others.
-    lists: centres and offsets of the inverted lists that `reference` is sorted by, or None.
-    whitening: (dim, dim), what residuals are multiplied by, or None where there are none.
-    mask: the file that was the region of interest, or None.
-    folder: where it is saved, or None.
+    reference: the patches that `assign` compares new images with: (n, dim) from normals,
+        (n_peers, n_patches, dim) from peers; None if nothing is compared.
+    thumbnails: one JPEG per image. In a large run only the images that its report shows have one;
+        the others have empty bytes.
+    lists: centres and offsets of the inverted lists by which `reference` is sorted, or None.
+    whitening: (dim, dim), the matrix that residuals are multiplied by, or None without residuals.
+    mask: the file with the region of interest, or None.
+    folder: where the run is saved, or None.
 
     To add a part, declare it here: it is then saved, opened, checked and previewed with the others.
     """
@@ -102,7 +102,7 @@ class Run:
         try:
             self._check()
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise RunError(f"{self._name} is damaged: it lacks or garbles {error}.") from error
+            raise RunError(f"{self._name} is damaged: missing or invalid: {error}.") from error
 
     def __len__(self) -> int:
         return len(self.names)
@@ -113,12 +113,12 @@ class Run:
 
     @classmethod
     def of(cls, run: Run, folder: Path | None = None) -> Self:
-        """The same run as one of this class, saved in a folder."""
+        """The same run as an object of this class, saved in a folder."""
         parts = {field.name: getattr(run, field.name) for field in fields_of(Run)}
         return cls(**{**parts, "folder": folder or run.folder})
 
     def files(self) -> dict[str, Content]:
-        """What it is saved as, by the name of the file: all but the manifest."""
+        """The contents of its files by name, except the manifest."""
         stored = {name: getattr(self, name) for name in PARTS}
         return {
             file: content
@@ -128,8 +128,8 @@ class Run:
         }
 
     def take(self, rows: Sequence[int] | Ints) -> Self:
-        """The run with the images at rows alone, in that order, with their regions and their
-        tree. The manifest stays that of the whole run."""
+        """The run with only the images at `rows`, in that order, with their regions and their
+        tree. The manifest remains that of the whole run."""
         index = np.asarray(rows, np.int64)
         place = np.full(len(self), -1)
         place[index] = np.arange(len(index))
@@ -144,7 +144,7 @@ class Run:
         }
         return replace(self, **taken)
 
-    # ---- what the manifest says ----
+    # ---- from the manifest ----
 
     @property
     def mode(self) -> str:
@@ -168,14 +168,14 @@ class Run:
 
     @property
     def input_size(self) -> tuple[int, int]:
-        """Height and width of what the backbone is given."""
+        """Height and width of the backbone's input."""
         backbone = self.manifest["backbone"]
         height, width = backbone["input_size"] if backbone else INPUT_SIZE_OF_PATCHES
         return int(height), int(width)
 
     @cached_property
     def view(self) -> View:
-        """What of the images was looked at."""
+        """How the images were viewed."""
         return View.from_description(self.manifest["view"], mask=self.mask)
 
     # ---- images ----
@@ -198,22 +198,23 @@ class Run:
 
     @property
     def kinds(self) -> Kinds:
-        """Of each image its cluster, then the others that regions of it are like."""
-        return tuple(tuple(map(int, some.split(SEVERAL))) for some in self.table["kinds"])
+        """For each image its cluster, then the other clusters that its regions resemble."""
+        return tuple(tuple(map(int, kinds.split(SEVERAL))) for kinds in self.table["kinds"])
 
     @property
     def looks_normal(self) -> Bools:
-        """(n_images,): whether an image is flagged as one without a flaw."""
-        return np.array([LOOKS_NORMAL in some.split(SEVERAL) for some in self.table["flags"]], bool)
+        """(n_images,): whether an image is flagged as looking normal."""
+        flags = self.table["flags"]
+        return np.array([LOOKS_NORMAL in words.split(SEVERAL) for words in flags], bool)
 
     @cached_property
     def image_heat(self) -> Floats:
-        """(n_images,), 0..1: how hot the hottest patches of each image are."""
+        """(n_images,), 0..1: the heat of the hottest patches of each image."""
         return image_heat(self.scores, self.heat, self.valid)
 
     def patch_heat(self, rows: int | slice = slice(None)) -> NDArray[np.float64]:
-        """0..1: the heat of each patch, (n_patches,) of one row or (n_rows, n_patches) of several;
-        patches that do not count are cold."""
+        """0..1: the heat of each patch, (n_patches,) for one row or (n_rows, n_patches) for
+        several. Patches that do not count have heat 0."""
         heat = self.heat.normalise(self.scores[rows])
         return heat if self.valid is None else np.where(self.valid[rows], heat, 0.0)
 
@@ -225,7 +226,7 @@ class Run:
 
     @cached_property
     def images(self) -> ImageSet:
-        """The images, where they were when the run was made."""
+        """The images, with the paths that they had when the run was made."""
         aside = [entry for entry in self.manifest["set_aside"] if entry["kind"] == "image"]
         return ImageSet(
             tuple(self.names),
@@ -235,10 +236,10 @@ class Run:
         )
 
     def source(self, row: int) -> Path | RemoteFile:
-        """Where the file of an image was. Raises UnreadableImage where there never was one."""
+        """The path of an image's file. UnreadableImage if the image was given as an array."""
         path = self.table["path"][row]
         if not path:
-            raise UnreadableImage("was given as an array: there is no file of it")
+            raise UnreadableImage("was given as an array and has no file")
         return _source(path)
 
     # ---- regions ----
@@ -257,7 +258,7 @@ class Run:
 
     @property
     def found_regions(self) -> Regions:
-        """The regions, and the cluster that each is like."""
+        """The regions, and the cluster that each resembles."""
         return Regions(
             self.outlines,
             np.asarray(self.region_embeddings, np.float32),
@@ -266,14 +267,14 @@ class Run:
             np.array(self.regions["confidence"], np.float64),
         )
 
-    # ---- whether its parts belong together ----
+    # ---- consistency ----
 
     @property
     def _name(self) -> str:
         return "The run" if self.folder is None else f"The run '{printable(self.folder)}'"
 
     def _check(self) -> None:
-        """RunError where its parts do not belong together, which hashes do not show."""
+        """RunError if its parts do not belong together, which hashes cannot show."""
         n, grid, patches = len(self.names), self.grid, self.scores.shape[1]
         sizes: dict[str | int, int] = {
             "images": n,
@@ -293,11 +294,11 @@ class Run:
             raise RunError(f"{self._name} has {pluralise(n, 'image')}, but {'; '.join(wrong)}.")
         if grid[0] * grid[1] != patches:
             raise RunError(
-                f"{self._name} does not fit together: its grid is {grid[0]} x {grid[1]}, but "
-                f"scores have {patches} patches."
+                f"{self._name} is inconsistent: its grid is {grid[0]} x {grid[1]}, but scores have "
+                f"{patches} patches."
             )
         if not self.row_of.keys() >= set(self.regions["name"]):
-            raise RunError(f"{self._name} has regions of images that it does not have.")
+            raise RunError(f"{self._name} has regions of unknown images.")
         _ = self.mode, self.n_clusters, self.heat, self.input_size, self.manifest["view"]
 
 
@@ -306,11 +307,11 @@ PARTS: dict[str, Part] = {
     for name, declared in get_type_hints(Run, include_extras=True).items()
     if hasattr(declared, "__metadata__")
 }
-"""How each field of a run is stored, by its name. All but the manifest and the folder are."""
+"""How each field of a run is stored, by name, except the manifest and the folder."""
 
 
 def three_lines(run: Run, sizes: Sequence[tuple[str, int]]) -> str:
-    """A run in three lines. sizes: the title of each group, and how many images it has."""
+    """A run in three lines. sizes: title and number of images of each group."""
     more = f", and {len(sizes) - LISTED_GROUPS} more" if len(sizes) > LISTED_GROUPS else ""
     listed = ", ".join(f"{title} ({n:,})" for title, n in sizes[:LISTED_GROUPS])
     found = f"{pluralise(len(run), 'image')} in {pluralise(len(sizes), 'group')}"

@@ -1,5 +1,5 @@
-"""How the parts of a run are stored. One declaration a part says its files, its shape and whether
-it may be absent; writing, reading, checking and taking rows follow from it."""
+"""How the parts of a run are stored. Each part declares its files, its shape and whether it is
+optional; writing, reading, checking and selecting rows follow from this declaration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flawsort.clusters.ward import linkage_of
 from flawsort.core.records import Ints
 from flawsort.core.tables import Columns, read_parquet
 
-# What a file is written from: an array as .npy, or bytes as they are.
+# The content of a file: an array, saved as .npy, or bytes, saved as they are.
 Content: TypeAlias = NDArray[Any] | bytes
 
 
@@ -24,9 +24,9 @@ Content: TypeAlias = NDArray[Any] | bytes
 class Part(ABC):
     """A part of a run.
 
-    files: the names of its files. shape: its sides, each a number or what it has one entry for:
-    "images", "merges", "regions", "patches" or "dims"; () where that is not fixed. optional: the
-    part is None where a run has none of its files.
+    files: the names of its files. shape: for each side a number, or what the side counts: "images",
+    "merges", "regions", "patches" or "dims"; () if the shape is not fixed. optional: the part is
+    None if a run has none of its files.
     """
 
     files: tuple[str, ...]
@@ -35,12 +35,12 @@ class Part(ABC):
 
     @property
     def counts(self) -> str | int | None:
-        """What it has one entry for; None where that is not fixed."""
+        """What its first side counts; None if the shape is not fixed."""
         return self.shape[0] if self.shape else None
 
     @property
     def read_from(self) -> tuple[str, ...]:
-        """The files that it is read from; others are for people."""
+        """The files from which it is read. The other files are for people."""
         return self.files
 
     @abstractmethod
@@ -49,7 +49,7 @@ class Part(ABC):
 
     @abstractmethod
     def decode(self, contents: list[bytes]) -> Any:
-        """The part again, from the contents of the files that it is read from."""
+        """The part, from the contents of the files in `read_from`."""
 
     def contents(self, value: Any) -> dict[str, bytes]:
         """The bytes of its files, by name."""
@@ -59,13 +59,13 @@ class Part(ABC):
         }
 
     def faults(self, name: str, value: Any, sizes: Mapping[str | int, int]) -> list[str]:
-        """What does not fit the shape, in words. sizes: how many images and the like there are."""
+        """Messages about a wrong shape. sizes: the number of images, regions and so on."""
         if not self.shape or len(value) == sizes[self.shape[0]]:
             return []
         return [f"{name} has {len(value)}"]
 
     def take(self, value: Any, rows: Ints) -> Any:
-        """The entries at rows, in that order."""
+        """The entries at `rows`, in that order."""
         return value[rows]
 
 
@@ -132,8 +132,8 @@ class TablePart(Part):
 
 
 class PicturesPart(Part):
-    """Small files, such as thumbnails, one after the other in one file, and where each ends in a
-    .npy file."""
+    """Small files, such as thumbnails: one file with their bytes one after the other, and a .npy
+    file with the end of each."""
 
     def encode(self, value: Any) -> tuple[Content, ...]:
         return b"".join(value), np.cumsum([len(one) for one in value], dtype=np.int64)
@@ -147,7 +147,7 @@ class PicturesPart(Part):
 
 
 class FilePart(Part):
-    """A file as it was given."""
+    """A file whose bytes are stored unchanged."""
 
     def encode(self, value: Any) -> tuple[Content, ...]:
         return (value,)

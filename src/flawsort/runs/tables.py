@@ -1,4 +1,4 @@
-"""The tables that people read of a clustering: a row an image, and a row a region."""
+"""The tables of a clustering for people: one row per image, and one row per region."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from flawsort.core.text import printable
 from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, HeatScale
 from flawsort.embeddings.regions import Outlines, mask_text
 
-# Between the kinds of an image, in tables and in truths.
+# Separates the kinds of an image, in tables and in truths.
 SEVERAL = ";"
-# Among the flags of an image.
+# A flag of an image.
 LOOKS_NORMAL = "looks-normal"
 
 
 @dataclass(frozen=True)
 class ClusteredImages:
-    """What images.csv is made of. labels, scores: (n_images,). placed: where the images lie among
-    the centres of their clusters. kinds, flags: of each image."""
+    """The data of images.csv. labels, scores: (n_images,). placed: the distances of the images to
+    the centres of the clusters. kinds, flags: of each image."""
 
     images: ImageSet
     labels: Ints
@@ -48,13 +48,13 @@ IMAGES = Columns[ClusteredImages](
     Column(
         "kinds",
         TEXT,
-        "the group, then the other groups that regions of the image are like, with ; between",
+        "the group, then the other groups that regions of the image resemble, separated by ;",
         lambda of: [SEVERAL.join(map(str, groups)) for groups in of.kinds],
     ),
     Column(
         "score",
         NUMBER,
-        "how unusual the image is: the mean of its most unusual patches, one in a hundred",
+        "how unusual the image is: the mean score of its most unusual patches, 1 in 100",
         lambda of: np.asarray(of.scores, np.float64).tolist(),
     ),
     Column(
@@ -66,18 +66,20 @@ IMAGES = Columns[ClusteredImages](
         "1 for the image nearest to its group's centre, falling evenly to 0",
         lambda of: typicality(of.placed.distance, of.labels).tolist(),
     ),
-    Column("runner_up", INTEGER, "the next nearest group", lambda of: of.placed.runner_up.tolist()),
+    Column(
+        "runner_up", INTEGER, "the second nearest group", lambda of: of.placed.runner_up.tolist()
+    ),
     Column(
         "runner_up_distance",
         NUMBER,
-        "how far the centre of the next nearest group is; 0 where there is none",
+        "to the centre of the second nearest group; 0 if there is none",
         lambda of: _finite(of.placed.runner_up_distance).tolist(),
     ),
     Column(
         "flags",
         TEXT,
-        "of duplicate, borderline, looks-normal, with ; between",
-        lambda of: [SEVERAL.join(some) for some in of.flags],
+        "any of duplicate, borderline, looks-normal, separated by ;",
+        lambda of: [SEVERAL.join(words) for words in of.flags],
     ),
 )
 """The columns of images.csv and images.parquet."""
@@ -85,8 +87,8 @@ IMAGES = Columns[ClusteredImages](
 
 @dataclass(frozen=True)
 class LocatedRegions:
-    """What regions.csv is made of. boxes: (n_regions, 4), left, top, right, bottom in fractions of
-    the upright image."""
+    """The data of regions.csv. boxes: (n_regions, 4), left, top, right, bottom in fractions of the
+    upright image."""
 
     images: ImageSet
     regions: Regions
@@ -108,17 +110,20 @@ REGIONS = Columns[LocatedRegions](
     Column(
         "region",
         INTEGER,
-        "counts from 0 within the image, the hottest first",
+        "number within the image, from 0; the hottest first",
         lambda of: _number_within(of.outlines.images).tolist(),
     ),
     Column(
         "cluster",
         INTEGER,
-        "the group that it is like; -1 if it is like no image of the run",
+        "the group that it resembles; -1 if it resembles no image of the run",
         lambda of: of.regions.labels.tolist(),
     ),
     Column(
-        "nearest", INTEGER, "the nearest group in any case", lambda of: of.regions.nearest.tolist()
+        "nearest",
+        INTEGER,
+        "the nearest group, also where cluster is -1",
+        lambda of: of.regions.nearest.tolist(),
     ),
     Column(
         "confidence",
@@ -191,7 +196,7 @@ def regions_table(
 
 
 def source_paths(images: ImageSet) -> list[str]:
-    """Where the files of images are, as text; "" for an array."""
+    """The paths of images as text; "" for an array."""
     return [
         "" if isinstance(source, np.ndarray) else printable(source.absolute())
         for source in images.sources
@@ -203,15 +208,15 @@ def _finite(distances: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _number_within(images: Ints) -> NDArray[np.int64]:
-    """(n_regions,): counts from 0 within each image. images: the row of each region's image,
-    ascending."""
+    """(n_regions,): the number of each region within its image, from 0. images: the row of each
+    region's image, ascending."""
     return np.arange(len(images)) - np.searchsorted(images, images)
 
 
 def image_flags(images: ImageSet, placed: Placement, heat: Floats | None) -> list[list[str]]:
-    """Words that a person may want to filter by, for each image.
+    """For each image the words that people may filter by.
 
-    heat: (n_images,), as `image_heat` gives it; None where the images were not compared.
+    heat: (n_images,), from `image_heat`; None if there are no known-good images.
     """
     copies = {name for group in images.duplicates() for name in group}
     borderline = placed.borderline

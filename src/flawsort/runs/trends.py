@@ -1,4 +1,4 @@
-"""How many images of each group there are by day or lot, and which of them rise."""
+"""Counts the images of each group by day or lot, and finds the groups that rise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flawsort.images.lookup import Columns, local_path, read_lookup
 
 UNKNOWN = "unknown"
 SPANS = ("day", "week", "month", "folder")
-# A rise is one that chance brings about in one case of a hundred, over all groups together.
+# The chance of a false alarm, over all groups together.
 LEVEL = 0.01
 
 _COLUMNS = Columns(
@@ -29,8 +29,8 @@ _DATE_COLUMNS = ("date", "day", "time")
 
 @dataclass(frozen=True)
 class Counts:
-    """periods: as people order them, "unknown" last. groups: ids, ascending. table: (n_periods,
-    n_groups), images of each group in each period."""
+    """periods: in natural order, "unknown" last. groups: ids, ascending. table: (n_periods,
+    n_groups), the number of images."""
 
     periods: tuple[str, ...]
     groups: tuple[int, ...]
@@ -39,10 +39,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class Increase:
-    """A group whose share of the last period is above what it was before.
+    """A group whose share of the last period is higher than before.
 
-    count: its images in the last period. expected: as many as its share of all earlier periods
-    makes of the last one. ratio: of the two, None where none was expected.
+    count: its images in the last period. expected: the number of images that its share of all
+    earlier periods predicts. ratio: count / expected, None if expected is 0.
     """
 
     group: int
@@ -53,13 +53,13 @@ class Increase:
 
 
 def periods(names: Sequence[str], sources: Sequence[Source | str], by: str | Path) -> list[str]:
-    """The period of each image: "2024-05-17", "2024-W20", "2024-05", a folder or a lot; "unknown"
-    where nothing says it.
+    """The period of each image: "2024-05-17", "2024-W20", "2024-05", a folder or a lot, or
+    "unknown".
 
-    names: as of an ImageSet. sources: files, or their paths. by: "day", "week" or "month" in which
-    the file was last changed, by this machine's clock; "folder" for the first folder of the name;
-    or a CSV file with a column name, path, file or image, and a column date, day, lot, batch or
-    time, the first of these that it has. Of dates with a time the day counts.
+    names: as in an ImageSet. sources: files, or their paths. by: "day", "week" or "month" of the
+    file's last change, in local time; "folder" for the first folder of the name; or a CSV file
+    with a column name, path, file or image, and a column date, day, lot, batch or time (the first
+    of these that it has). Only the day of a date with a time is used.
     """
     if len(names) != len(sources):
         raise InputError(
@@ -79,7 +79,7 @@ def periods(names: Sequence[str], sources: Sequence[Source | str], by: str | Pat
 
 
 def counts(labels: Ints, periods: Sequence[str]) -> Counts:
-    """labels, periods: (n_images,), the group and the period of each image."""
+    """Count images by period and group. labels, periods: (n_images,), of each image."""
     if len(labels) != len(periods):
         raise InputError(
             f"labels and periods must have the same length. Got {len(labels)} and {len(periods)}."
@@ -94,12 +94,12 @@ def counts(labels: Ints, periods: Sequence[str]) -> Counts:
 
 
 def rises(counts: Counts) -> list[Increase]:
-    """The groups whose share of the last period is clearly above that of all earlier ones, the
-    clearest first; none where there is no earlier one. Unknown periods do not count.
+    """The groups whose share of the last period is significantly higher than in all earlier ones,
+    the most significant first; none if there is only one period. Unknown periods do not count.
 
-    If nothing changed, the last period is a draw from all images: Fisher's exact test of two
-    shares, one-sided, with Bonferroni's correction for the number of groups. The earlier share is
-    not taken for known, so that one image of a group that was never seen before is no rise yet.
+    The test is Fisher's exact test of two shares, one-sided, with Bonferroni's correction for the
+    number of groups: without a change, the last period is a random draw from all images. It does
+    not treat the earlier share as exact, so a single image of a new group is not yet a rise.
     """
     from scipy.stats import hypergeom
 
@@ -123,7 +123,7 @@ def rises(counts: Counts) -> list[Increase]:
 
 def _folder(name: str) -> str:
     first, slash, _ = name.partition("/")
-    # A full path, which is a name where short ones are not unique, has no first folder.
+    # A full path, which is the name if short names are not unique, has no first folder.
     return first if slash and first and "://" not in name else UNKNOWN
 
 
@@ -132,7 +132,7 @@ def _changed(path: Path | None, span: str) -> str:
         return UNKNOWN
     try:
         at = datetime.fromtimestamp(path.stat().st_mtime)
-    except (OSError, OverflowError, ValueError):  # gone, or a time that no calendar has
+    except (OSError, OverflowError, ValueError):  # the file is gone, or its time is out of range
         return UNKNOWN
     if span == "week":
         week = at.isocalendar()
@@ -148,9 +148,9 @@ def _of_table(path: Path, names: Sequence[str], sources: Sequence[Source | str])
     found = [period or UNKNOWN for period in table.values_of(names, sources)]
     if names and all(period == UNKNOWN for period in found):
         raise InputError(
-            f"None of the {len(names)} images has a period among the {len(table.rows)} of "
+            f"None of the {len(names)} images has a period in the {len(table.rows)} rows of "
             f"'{printable(path)}'. Images are matched by path, then by name. "
-            "Check that it is the table of these images."
+            "Check that the table belongs to these images."
         )
     return found
 
@@ -163,12 +163,12 @@ def _day(value: str, path: Path, column: str) -> str:
     except ValueError as error:
         raise InputError(
             f"The column {column} of '{printable(path)}' must have dates such as 2024-05-17 or "
-            f"2024-05-17 13:45, which can be put in order. Got '{value}'. "
-            "Write them so, or call the column lot to take its values as they are."
+            f"2024-05-17 13:45. Got '{value}'. "
+            "Correct the dates, or rename the column to lot to use its values as they are."
         ) from error
 
 
 def _order(period: str) -> tuple[bool, str, str]:
-    """Numbers by their size, so that lot 10 comes after lot 9; what is unknown last."""
+    """A sort key: numbers by value, so that lot 10 follows lot 9, and "unknown" last."""
     padded = re.sub(r"\d+", lambda digits: digits[0].zfill(20), period)
     return period == UNKNOWN, padded, period

@@ -1,7 +1,7 @@
 """Distances between bags of patches: the Hausdorff family of the paper's Appendix C.
 
-A variant's name reads as the paper's table does: how the distances between patches become the
-distance from one bag to another (Eq. 3), then how its two directions become one (Eq. 2).
+A variant is named as in the paper's table: first how the distances between patches are combined
+into the distance from one bag to another (Eq. 3), then how the two directions are combined (Eq. 2).
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ HAUSDORFF_VARIANTS = (
 
 
 def hausdorff(minima: DirectedMinima, variant: str) -> NDArray[np.float32]:
-    """(n_images, n_images): a variant of the distance from minima in both directions.
+    """(n_images, n_images): a Hausdorff distance, symmetric and with a zero diagonal.
 
-    variant: one of HAUSDORFF_VARIANTS but "mean-mean", which mean_distances gives. "max-min max" is
-    the maximum Hausdorff distance (Eq. 2). minima: of every image with every other one. Symmetric,
-    with a zero diagonal.
+    minima: of all pairs of images. variant: one of HAUSDORFF_VARIANTS except "mean-mean", for which
+    see mean_distances. "max-min max" is the maximum Hausdorff distance (Eq. 2).
     """
     if variant not in HAUSDORFF_VARIANTS[1:]:
         names = ", ".join(f"'{name}'" for name in HAUSDORFF_VARIANTS[1:])
@@ -41,7 +40,7 @@ def hausdorff(minima: DirectedMinima, variant: str) -> NDArray[np.float32]:
     there = {"max-min": minima.largest, "mean-min": minima.mean, "min-min": minima.smallest}[within]
     if np.isnan(there).any():
         raise InputError(
-            "Every image must have been compared with every other one. Got minima with "
+            "minima must cover all pairs of images. Got minima with "
             f"{np.isnan(there).sum()} comparisons missing: make all images peers."
         )
     back = there.T
@@ -49,29 +48,29 @@ def hausdorff(minima: DirectedMinima, variant: str) -> NDArray[np.float32]:
         return np.maximum(there, back)
     if between == "mean":
         return (there + back) / np.float32(2)
-    return np.minimum(there, back)  # min-min: the same both ways
+    return np.minimum(there, back)  # min-min: the same in both directions
 
 
 def mean_distances(bags: Bags, *, progress: Progress | None = None) -> NDArray[np.float32]:
     """(n_images, n_images): the mean distance of all pairs of valid patches, "mean-mean".
 
-    Each pair of bags is multiplied once. Symmetric. The diagonal is set to zero: the mean
-    distance of a bag's patches from each other is not, and clusterings rely on d(i, i) = 0.
+    Symmetric; each pair of bags is multiplied once. The diagonal is set to zero, although the mean
+    distance within a bag is not, because clustering relies on d(i, i) = 0.
     """
     n_images = len(bags)
     total = n_images * (n_images - 1) // 2
     done = 0
 
     def compare(block: tuple[int, int]) -> list[tuple[int, int, float]]:
-        """A few images against some of those after them."""
+        """Compare a few images with some of the later ones."""
         stripe = range(block[0], min(block[0] + STRIPE, n_images))
         others = range(max(block[1], stripe.start + 1), min(block[1] + PEERS_AT_ONCE, n_images))
         own = [bags.valid_patches(image) for image in stripe] if others else []
         found = []
         for other in others:
             bag = bags.valid_patches(other)
-            asking = [image for image in stripe if image < other]
-            found += [(i, other, _mean_distance(own[i - stripe.start], bag)) for i in asking]
+            earlier = [image for image in stripe if image < other]
+            found += [(i, other, _mean_distance(own[i - stripe.start], bag)) for i in earlier]
         return found
 
     means = np.zeros((n_images, n_images), np.float32)
@@ -87,7 +86,8 @@ def mean_distances(bags: Bags, *, progress: Progress | None = None) -> NDArray[n
 
 
 def _mean_distance(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
-    """As nearest.distance of all pairs, but in place: a block stays in the processor's cache."""
+    """The mean of nearest.distance over all pairs, computed in place so that a block stays in the
+    processor's cache."""
     total = 0.0
     for some in blocks(len(first), BLOCK_ROWS):
         distances = (np.float32(-2) * first[some]) @ second.T

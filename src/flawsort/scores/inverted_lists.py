@@ -1,4 +1,4 @@
-"""A bank of patches cut into lists of patches that are alike, for approximate search."""
+"""Inverted lists: a bank of patches cut into lists of similar ones, for approximate search."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from flawsort.core.threads import blocks, in_threads, single_threaded_blas
 from flawsort.scores.nearest import SIMILARITIES_AT_ONCE, Nearest, distance, nearest_rows
 
 QUERIES_AT_ONCE = 65_536
-# How many lists a query looks into; docs/evidence/performance.md has the recall.
+# The number of lists that are searched for a query; docs/evidence/performance.md has the recall.
 PROBES = 16
 
 
 @dataclass(frozen=True)
 class InvertedLists:
-    """A bank cut into lists of patches that are alike, for approximate search.
+    """A bank cut into lists of similar patches, for approximate search.
 
     centres: (n_lists, dim), unit length. patches: (n_bank, dim), sorted by list.
-    offsets: (n_lists + 1,), where each list begins. order: (n_bank,), rows in the bank as given.
+    offsets: (n_lists + 1,), where each list begins. order: (n_bank,), the row of each patch in the
+    original bank.
     """
 
     centres: NDArray[np.float32]
@@ -39,10 +40,10 @@ class InvertedLists:
     ) -> Nearest:
         """For each query the nearest patch of the `probes` lists whose centres are nearest.
 
-        Many queries are searched at once: those that look into the same list are multiplied
-        with it in one product, so that the work is matrix products and not scans.
-        not_from: (n,) and (n_bank,), the image of each query and of each patch of the bank, to
-        leave a query's own image out; distances are infinite where nothing else was found.
+        All queries that search the same list are multiplied with it in one matrix product.
+        not_from: (n,) and (n_bank,), the image of each query and of each patch of the bank.
+        Patches of a query's own image are left out; the distance is infinite if no others are
+        found.
         """
         best = np.empty(len(queries), np.float32)
         index = np.empty(len(queries), np.int64)
@@ -67,13 +68,13 @@ class InvertedLists:
         bounds = np.searchsorted(probed.ravel()[by_list], np.arange(len(self.centres) + 1))
 
         def look(number: int) -> list[tuple[Ints, NDArray[np.float32], Ints]]:
-            asking = by_list[bounds[number] : bounds[number + 1]] // probes
+            searching = by_list[bounds[number] : bounds[number + 1]] // probes
             first, last = self.offsets[number], self.offsets[number + 1]
             members = self.patches[first:last].astype(np.float32)
             found: list[tuple[Ints, NDArray[np.float32], Ints]] = []
             step = max(1, SIMILARITIES_AT_ONCE // len(members))
-            for some in blocks(len(asking), step):
-                rows = asking[some]
+            for block in blocks(len(searching), step):
+                rows = searching[block]
                 similar = queries[rows] @ members.T
                 if not_from is not None:
                     own = not_from[0][rows][:, None] == not_from[1][self.order[first:last]]
@@ -94,7 +95,8 @@ class InvertedLists:
 def build_lists(bank: Floats, *, random_state: int = 0, iterations: int = 6) -> InvertedLists:
     """Cut a bank (n_bank, dim) into about 2.5 sqrt(n_bank) lists by spherical k-means.
 
-    The centres come from a sample of 48 patches a list; every patch then joins its nearest one.
+    The centres come from a sample of 48 patches per list. Every patch then joins the list with the
+    nearest centre.
     """
     n_lists = int(min(max(2.5 * np.sqrt(len(bank)), 1), len(bank)))
     rng = np.random.default_rng(random_state)
@@ -105,7 +107,7 @@ def build_lists(bank: Floats, *, random_state: int = 0, iterations: int = 6) -> 
         centres = _mean_directions(sample, nearest, centres)
     lists = nearest_rows(bank, centres, unit_length=True)[:, 0]
     order = np.argsort(lists, kind="stable")
-    used, first = np.unique(lists[order], return_index=True)  # a list may have stayed empty
+    used, first = np.unique(lists[order], return_index=True)  # drops empty lists
     offsets = np.append(first, len(bank))
     return InvertedLists(centres[used], bank[order], offsets, order)
 
@@ -113,7 +115,7 @@ def build_lists(bank: Floats, *, random_state: int = 0, iterations: int = 6) -> 
 def _mean_directions(
     sample: NDArray[np.float32], nearest: Ints, centres: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """The unit-length mean of each centre's members; a centre without members stays."""
+    """The normalised mean of each centre's members. A centre without members stays as it is."""
     order = np.argsort(nearest, kind="stable")
     used, first = np.unique(nearest[order], return_index=True)
     moved = centres.copy()

@@ -1,11 +1,11 @@
-"""The hot loop: for each patch, the nearest patch of each reference bag, or of all of them.
+"""The inner loop: for each patch, find the nearest patch of each reference bag, or of all of them.
 
-Patches have unit length, so a Euclidean distance is sqrt(2 - 2 cos) and the nearest patch is the
+Patches have unit length, so a Euclidean distance is sqrt(2 - 2 cos), and the nearest patch is the
 one with the largest dot product: a matrix product followed by a maximum. Two rules make it fast
-on a CPU: the products are cut into blocks whose result stays in the processor's cache until its
-maximum has been taken, and blocks run in threads with a single-threaded BLAS each, so that the
-maxima use all cores too. `scores.engines` has the same functions in other arithmetic and on
-GPUs, and chooses among them.
+on a CPU. The products are cut into blocks that stay in the processor's cache until their maximum
+is taken. And blocks run in threads with a single-threaded BLAS each, so that the maxima use all
+cores too. `scores.engines` has the same functions in other arithmetic and on GPUs, and chooses
+among them.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from flawsort.core.records import Floats, Ints, Progress
 from flawsort.core.threads import blocks, in_blocks, in_threads, single_threaded_blas
 from flawsort.scores.peer_statistics import PeerStatistic
 
-# Rows of a block: 256 x 1,024 similarities are 1 MB, which a core's second-level cache holds.
+# Rows of a block: 256 x 1,024 similarities take 1 MB, which fits the second-level cache of a core.
 BLOCK_ROWS = 256
 BANK_BLOCK = 1024
-# Images that are compared with a peer together: more would save little and hold more memory.
+# The number of images that are compared with a peer together; more save little and take memory.
 STRIPE = 4
-# and of this many peers, which bounds what finished threads hold.
+# The number of peers they are compared with at once, which bounds the memory of finished threads.
 PEERS_AT_ONCE = 64
-# Similarities that a thread looks at together where lists are of any length (16 MB).
+# The number of similarities that a thread computes at once when lists have any length (16 MB).
 SIMILARITIES_AT_ONCE = 4_000_000
 BothWays: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
-# A bag as a product wants it: whatever its `operands` give for a row.
+# A bag in the form that a BagProduct multiplies; its `operands` make it.
 Operand: TypeAlias = Any
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """distances: (n,), to the nearest patch of a bank. index: (n,), which one it is."""
+    """distances: (n,), to the nearest patch of a bank. index: (n,), the row of that patch."""
 
     distances: NDArray[np.float32]
     index: NDArray[np.int64]
@@ -50,7 +50,7 @@ def distance(similarity: Floats) -> NDArray[np.float32]:
 
 
 def search_flop(n_queries: int, n_bank: int, dim: int) -> float:
-    """The arithmetic of an exact search, in floating point operations."""
+    """The number of floating-point operations of an exact search."""
     return 2.0 * n_queries * n_bank * dim
 
 
@@ -79,8 +79,8 @@ def nearest_in_bank(queries: Floats, bank: Floats, *, progress: Progress | None 
 def _best_block(
     queries: NDArray[np.float32], bank: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Each query's best similarity, and the block of the bank it is in. Maxima are much cheaper
-    than their positions, which are left to `_index_in_block`."""
+    """Each query's best similarity, and the block of the bank where it is. Maxima are much faster
+    than their positions, which `_index_in_block` finds later."""
     best = np.full(len(queries), -np.inf, np.float32)
     block_of = np.zeros(len(queries), np.int64)
     for number, some in enumerate(blocks(len(bank), BANK_BLOCK)):
@@ -94,7 +94,7 @@ def _best_block(
 def _index_in_block(
     queries: Floats, bank: NDArray[np.float32], block_of: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Where the nearest patch is: each query once more, with its best block alone."""
+    """The row of the nearest patch: compares each query again, only with its best block."""
     order = np.argsort(block_of, kind="stable")
     n_blocks = -(-len(bank) // BANK_BLOCK)
     bounds = np.searchsorted(block_of[order], np.arange(n_blocks + 1))
@@ -120,10 +120,10 @@ def _index_in_block(
 def nearest_rows(
     points: Floats, others: NDArray[np.float32], count: int = 1, *, unit_length: bool = False
 ) -> NDArray[np.int64]:
-    """(n, count): which of the others are nearest to each point, in no particular order.
+    """(n, count): the rows of the `others` nearest to each point, in no particular order.
 
-    points: (n, dim). others: (m, dim). unit_length: whether the others are of unit length, so that
-    products alone tell which is nearest. In single precision.
+    points: (n, dim). others: (m, dim). unit_length: whether the others have unit length; dot
+    products alone then give the order. Computed in single precision.
     """
     half_squares = None if unit_length else (others**2).sum(axis=1) / 2
 
@@ -140,7 +140,7 @@ def nearest_rows(
 
 
 class Operands(Protocol):
-    """Bags in the form in which they are multiplied, by their row."""
+    """Bags in the form in which they are multiplied, by row."""
 
     def __getitem__(self, row: int, /) -> Operand: ...
 
@@ -152,7 +152,8 @@ class BagProduct(Protocol):
         """patches: (n_images, n_patches, dim)."""
 
     def compare(self, first: Operand, second: Operand) -> BothWays:
-        """Distances of the patches of each bag to the nearest patch of the other."""
+        """The distances from each patch of a bag to the nearest patch of the other bag, for the
+        first and for the second bag."""
 
 
 class Singles:
@@ -173,7 +174,7 @@ class Singles:
 
 @dataclass(frozen=True)
 class _Converted:
-    """Converted when it is asked for: all bags at once would take twice their memory."""
+    """Converts each bag on access: converting all at once would double the memory."""
 
     patches: Floats
 
@@ -194,14 +195,14 @@ def fold_peers(
     bags: BagProduct = SINGLES,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
-    """For each patch the statistic of its distances to the nearest patch of each peer.
+    """(n_images, n_patches): for each patch the statistic of its distances to all peers, each taken
+    to the nearest patch of the peer.
 
-    patches: (n_images, n_patches, dim). peers: rows of the images that the others are compared
-    with; no image is its own peer. extra: (n_extra, n_patches, dim), further peers of everybody
-    that are not compared themselves, such as unlabelled normal images; they count as peers
-    n_images, n_images + 1 and so on. bags: how two of them are multiplied. Returns
-    (n_images, n_patches). Each pair of bags is multiplied once: the maxima along rows serve the
-    one image, those along columns the other.
+    patches: (n_images, n_patches, dim). peers: rows of the images that all others are compared
+    with; no image is its own peer. extra: (n_extra, n_patches, dim), further peers of all images
+    that are not scored themselves, such as unlabelled normal images; they are the peers n_images,
+    n_images + 1 and so on. bags: how two bags are multiplied. Each pair is multiplied once: the
+    maxima along rows serve one image, those along columns the other.
     """
     n_images = len(patches)
     n_extra = 0 if extra is None else len(extra)
@@ -215,16 +216,16 @@ def fold_peers(
     of_extra = bags.operands(patches[:0] if extra is None else extra)
 
     def compare(block: tuple[int, int]) -> list[tuple[int, int, BothWays]]:
-        """A few images against some peers, each of which is made ready once."""
+        """Compare a few images with some peers, each of which is prepared once."""
         stripe = range(block[0], min(block[0] + STRIPE, n_images))
         own = [of_images[image] for image in stripe]
         found = []
         for peer in rows[block[1] : block[1] + PEERS_AT_ONCE].tolist():
-            # Of two peers the first one asks, so that no pair is multiplied twice.
-            asking = [i for i in stripe if i < peer or (i > peer and not is_peer[i])]
-            if asking:
+            # Of two peers only the first is compared, so that no pair is multiplied twice.
+            compared = [i for i in stripe if i < peer or (i > peer and not is_peer[i])]
+            if compared:
                 bag = of_images[peer] if peer < n_images else of_extra[peer - n_images]
-                found += [(i, peer, bags.compare(own[i - stripe.start], bag)) for i in asking]
+                found += [(i, peer, bags.compare(own[i - stripe.start], bag)) for i in compared]
         return found
 
     pieces = product(range(0, n_images, STRIPE), range(0, len(rows), PEERS_AT_ONCE))
@@ -245,15 +246,15 @@ def fold_references(
     references: Floats,
     statistic: PeerStatistic,
     *,
-    own: Ints | None = None,
+    self_rows: Ints | None = None,
     bags: BagProduct = SINGLES,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
-    """As fold_peers, for images that are compared with references and not with each other.
+    """Like fold_peers, for images that are compared with references and not with each other.
 
-    patches: (n_images, n_patches, dim). references: (n_references, n_patches, dim); a peer's
-    number is its row in them. own: (n_images,), the row of `references` that is the image
-    itself and is left out, or -1; None for all -1.
+    patches: (n_images, n_patches, dim). references: (n_references, n_patches, dim); the number of a
+    peer is its row there. self_rows: (n_images,), the row of `references` that is the image itself
+    and is left out, or -1 for none; None for all -1.
     """
     of_images, prepared = bags.operands(patches), bags.operands(references)
     of_references = [prepared[row] for row in range(len(references))]
@@ -263,7 +264,7 @@ def fold_references(
         return [
             (peer, bags.compare(bag, reference)[0])
             for peer, reference in enumerate(of_references)
-            if own is None or peer != own[image]
+            if self_rows is None or peer != self_rows[image]
         ]
 
     with single_threaded_blas():
@@ -276,27 +277,28 @@ def fold_references(
 
 
 def expected_from_peers(
-    patches: Floats, chosen: Ints, references: Floats, own: Ints
+    patches: Floats, chosen: Ints, references: Floats, self_rows: Ints
 ) -> NDArray[np.float32]:
-    """What the references show where a patch stands: the mean of its nearest patch in each.
+    """(n_images, n_chosen, dim): what the references show in place of each chosen patch: the mean
+    of its nearest patch in each reference.
 
-    patches: (n_images, n_patches, dim). chosen: (n_images, n_chosen), which patches are asked
-    for. references: (n_references, n_patches, dim). own: (n_images,), the row of `references`
-    that is the image itself and is left out, or -1. Returns (n_images, n_chosen, dim).
+    patches: (n_images, n_patches, dim). chosen: (n_images, n_chosen), the numbers of the chosen
+    patches. references: (n_references, n_patches, dim). self_rows: (n_images,), the row of
+    `references` that is the image itself and is left out, or -1 for none.
     """
     bank = np.asarray(references, np.float32)
 
     def expect(image: int) -> NDArray[np.float32]:
-        asked = patches[image, chosen[image]].astype(np.float32)
-        total = np.zeros(asked.shape, np.float32)
-        others = [row for row in range(len(bank)) if row != own[image]]
+        queries = patches[image, chosen[image]].astype(np.float32)
+        total = np.zeros(queries.shape, np.float32)
+        others = [row for row in range(len(bank)) if row != self_rows[image]]
         for row in others:
-            total += bank[row, (asked @ bank[row].T).argmax(axis=1)]
+            total += bank[row, (queries @ bank[row].T).argmax(axis=1)]
         total /= max(len(others), 1)
         return total
 
     expected = np.empty((*chosen.shape, patches.shape[2]), np.float32)
     with single_threaded_blas():
-        for image, one in enumerate(in_threads(expect, range(len(patches)))):
-            expected[image] = one
+        for image, means in enumerate(in_threads(expect, range(len(patches)))):
+            expected[image] = means
     return expected

@@ -1,7 +1,8 @@
-"""What becomes of an image's distances to its peers: a mean, a maximum, the nearest few.
+"""Statistics of an image's distances to its peers: the mean, the maximum, the mean of the nearest.
 
-A statistic is told of one pair of images after the other (`add`), or, where the distances lie on
-a GPU, of all peers of some images at once (`add_many`): there they are reduced before they travel.
+Distances are added one pair of images at a time (`add`). On a GPU, those of some images to all
+their peers are added at once (`add_many`), so that they are reduced before they are copied to the
+CPU.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ Tensor: TypeAlias = Any
 
 
 class PeerStatistic(Protocol):
-    """Folds the distances of an image's patches to its peers."""
+    """Reduces the distances of an image's patches to its peers."""
 
     def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
-        """One pair: image and peer are their rows, distances (n_patches,) from each patch of the
-        image to the nearest one of the peer."""
+        """Add one pair. image, peer: rows. distances: (n_patches,), from each patch of the image to
+        the nearest patch of the peer."""
 
     def result(self) -> NDArray[np.float32]:
         """(n_images, n_patches)."""
 
 
 class ManyPeers(PeerStatistic, Protocol):
-    """A statistic that can also be told of many pairs at once: of all of them, or, where memory
-    ends on the way, of none."""
+    """A statistic that also accepts many pairs at once: it adds all of them or, if memory runs out,
+    none."""
 
     def add_many(self, images: Ints, peers: Ints, distances: Tensor, own: Tensor) -> None:
-        """All peers of some images. images: (n,) and peers: (n_peers,) are rows. distances:
-        (n, n_peers, n_patches), float32. own: (n, n_peers), true where a peer is the image
-        itself, which is none."""
+        """Add all peers of some images. images: (n,), rows. peers: (n_peers,), rows. distances:
+        (n, n_peers, n_patches), float32. own: (n, n_peers), True where a peer is the image itself
+        and must be ignored."""
 
 
 class MeanOverPeers:
@@ -51,8 +52,8 @@ class MeanOverPeers:
         self._counts[image] += 1
 
     def add_many(self, images: Ints, peers: Ints, distances: Tensor, own: Tensor) -> None:
-        sums = _at_home(distances.masked_fill(own[:, :, None], 0).sum(1))
-        itself = _at_home(own.sum(1, keepdim=True))
+        sums = _to_numpy(distances.masked_fill(own[:, :, None], 0).sum(1))
+        itself = _to_numpy(own.sum(1, keepdim=True))
         self._sums[images] += sums
         self._counts[images] += len(peers) - itself
 
@@ -64,7 +65,7 @@ class MeanOverPeers:
 class MaxOverPeers:
     """The maximum over peers, in place of the mean in Eq. 5. Memory: (n_images, n_patches).
 
-    The paper's ablation: a normal pattern that one peer does not show counts as unusual.
+    Part of the paper's ablation: a normal pattern that a single peer lacks counts as unusual.
     """
 
     def __init__(self, n_images: int, n_patches: int) -> None:
@@ -74,7 +75,7 @@ class MaxOverPeers:
         np.maximum(self._largest[image], distances, out=self._largest[image])
 
     def add_many(self, images: Ints, peers: Ints, distances: Tensor, own: Tensor) -> None:
-        largest = _at_home(distances.masked_fill(own[:, :, None], 0).amax(1))
+        largest = _to_numpy(distances.masked_fill(own[:, :, None], 0).amax(1))
         self._largest[images] = np.maximum(self._largest[images], largest)
 
     def result(self) -> NDArray[np.float32]:
@@ -84,7 +85,7 @@ class MaxOverPeers:
 class MinOverPeers:
     """The minimum over peers, in place of the mean in Eq. 5. Memory: (n_images, n_patches).
 
-    The paper's ablation: nothing is unusual in an image that is there twice.
+    Part of the paper's ablation: nothing is unusual in an image that occurs twice.
     """
 
     def __init__(self, n_images: int, n_patches: int) -> None:
@@ -94,22 +95,22 @@ class MinOverPeers:
         np.minimum(self._smallest[image], distances, out=self._smallest[image])
 
     def add_many(self, images: Ints, peers: Ints, distances: Tensor, own: Tensor) -> None:
-        smallest = _at_home(distances.masked_fill(own[:, :, None], np.inf).amin(1))
+        smallest = _to_numpy(distances.masked_fill(own[:, :, None], np.inf).amin(1))
         self._smallest[images] = np.minimum(self._smallest[images], smallest)
 
     def result(self) -> NDArray[np.float32]:
-        # Without a peer there is no distance: 0, as the mean and the maximum say.
+        # Without a peer there is no distance: 0, as for the mean and the maximum.
         return np.where(np.isinf(self._smallest), np.float32(0), self._smallest)
 
 
 class MeanOverNearestPeers:
-    """The mean over the `count` peers in which a patch has its nearest neighbours.
+    """The mean over the `count` peers that are nearest to a patch.
 
-    A normal patch need only look normal against some images, where the mean over all of them
-    punishes it for the ones that are turned, lit or flawed differently. Told of one pair at a
-    time it keeps the smallest distances so far and sorts out the larger ones now and then, in
-    half precision: memory (n_images, count + 32, n_patches), where `count` is a fifth of the
-    peers by default. An image's peers are told of either one by one or all at once.
+    With it a normal patch need only resemble some of the images. The mean over all of them counts
+    against it those that are rotated, lit or flawed differently. With `add`, the smallest distances
+    so far are stored in half precision, and larger ones are dropped from time to time: memory is
+    (n_images, count + 32, n_patches), where `count` is a fifth of the peers by default. The peers
+    of an image must all be added with `add`, or all with one `add_many`.
     """
 
     ROOM = 32
@@ -134,10 +135,10 @@ class MeanOverNearestPeers:
         others = distances.masked_fill(own[:, :, None], np.inf)
         n_others = len(peers) - own.sum(1, keepdim=True)
         count = min(self._count, len(peers))
-        # Along the last axis, where a GPU selects fastest.
+        # A GPU selects fastest along the last axis.
         nearest = others.transpose(1, 2).contiguous().topk(count, largest=False, sorted=False)[0]
         total = nearest.masked_fill(nearest.isinf(), 0).sum(2)
-        self._means[images] = _at_home(total / n_others.clamp(1, count))
+        self._means[images] = _to_numpy(total / n_others.clamp(1, count))
 
     def result(self) -> NDArray[np.float32]:
         means = self._means.copy()
@@ -151,7 +152,7 @@ class MeanOverNearestPeers:
     def _sort_out(self, image: int, kept: NDArray[np.float16]) -> None:
         if self._filled[image] <= self._count:
             return
-        # The bits of non-negative halves order as integers do, which sort faster.
+        # Non-negative float16 numbers have the same order as their bits, which sort faster.
         bits = kept.view(np.uint16)
         bits.partition(self._count - 1, axis=0)
         bits[self._count :] = np.float16(np.inf).view(np.uint16)
@@ -159,16 +160,16 @@ class MeanOverNearestPeers:
 
 
 class DirectedMinima:
-    """How far an image's patches are from another image's: what the Hausdorff family is made of.
+    """The directed distances between images that the Hausdorff distances are computed from.
 
-    largest, mean, smallest: (n_images, n_images), over the patches of the image at the row of
-    their distances to the nearest patch of the image at the column (Eq. 3): from row to column
-    only, the other direction is the transposed entry. The diagonal is zero; pairs that were not
-    compared are NaN. Peers beyond n_images, which fold_peers calls extra, are left out.
+    largest, mean, smallest: (n_images, n_images), over the patches of the row's image, of their
+    distances to the nearest patch of the column's image (Eq. 3). The opposite direction is the
+    transposed entry. The diagonal is zero; pairs that were not compared are NaN. Peers beyond
+    n_images (`extra` in fold_peers) are left out.
     """
 
     def __init__(self, n_images: int, valid: Bools | None = None) -> None:
-        """valid: (n_images, n_patches), the patches that count. None: all of them."""
+        """valid: (n_images, n_patches), the patches that count; None for all."""
         self._valid = valid
         self.largest = _unknown(n_images)
         self.mean = _unknown(n_images)
@@ -192,21 +193,22 @@ class DirectedMinima:
         counted = own.new_tensor(valid)[:, None, :]
         outside = ~counted
         mean = distances.masked_fill(outside, 0).sum(2) / counted.sum(2)
-        # An image is no peer of its own: the diagonal stays zero.
+        # An image is not its own peer, so the diagonal stays zero.
         largest = distances.masked_fill(outside, 0).amax(2)
         smallest = distances.masked_fill(outside, np.inf).amin(2)
-        found = [_at_home(one.masked_fill(own, 0))[:, known] for one in (largest, mean, smallest)]
-        self.largest[where], self.mean[where], self.smallest[where] = found
+        found = (largest, mean, smallest)
+        arrays = [_to_numpy(values.masked_fill(own, 0))[:, known] for values in found]
+        self.largest[where], self.mean[where], self.smallest[where] = arrays
 
     def result(self) -> NDArray[np.float32]:
         return self.largest
 
 
 class Combined:
-    """Hands what is added to several statistics, so that one comparison serves all of them."""
+    """Passes distances on to several statistics, so that one comparison serves all of them."""
 
     def __init__(self, statistics: Sequence[ManyPeers]) -> None:
-        """statistics: at least one. Ask each for its own result; result() is the first's."""
+        """statistics: at least one. `result` returns that of the first; call it on the others."""
         self.statistics = tuple(statistics)
 
     def add(self, image: int, peer: int, distances: NDArray[np.float32]) -> None:
@@ -221,8 +223,8 @@ class Combined:
         return self.statistics[0].result()
 
 
-def _at_home(values: Tensor) -> NDArray[Any]:
-    """A tensor as an array in the machine's own memory."""
+def _to_numpy(values: Tensor) -> NDArray[Any]:
+    """A tensor as a NumPy array."""
     array: NDArray[Any] = values.cpu().numpy()
     return array
 

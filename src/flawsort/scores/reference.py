@@ -1,4 +1,4 @@
-"""What patches are compared with: known-normal images, or the other images of the set."""
+"""References, which patches are compared with: normals, or the other images of the set (peers)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from flawsort.scores.peer_statistics import (
     PeerStatistic,
 )
 
-# A bank of normal patches takes at most this much; beyond it, it is a sample.
+# The largest bank of normal patches. More patches are sampled.
 BANK_BYTES = 512 * 2**20
-# Heat maps are calibrated on this many normal images, each compared with the others; with fewer
-# than MIN_CALIBRATION known, on the set itself.
+# Heat maps are calibrated on this many normals, each compared with the others. With fewer than
+# MIN_CALIBRATION normals they are calibrated on the set itself.
 CALIBRATION_IMAGES = 16
 MIN_CALIBRATION = 8
-# They are compared exactly where that is a small part of what the engine can do.
+# The comparison is exact if it takes at most this share of the engine's limit for exact search.
 CALIBRATION_SHARE = 0.05
-# Residuals from peers use this many of them, and a run that was not streamed keeps this many for
+# Residuals from peers use this many of them, and a run that was not streamed stores this many for
 # `assign`.
 STORED_PEERS = 96
-# In a set of up to this many images every other image is a peer; in a larger one the peers are a
-# sample (Eq. 7), so that time grows with the images and not with their pairs. On the dev sets 128
-# peers gave what all of them did (docs/evidence/performance.md).
+# In a set of up to this many images, all other images are peers. In a larger one the peers are a
+# sample (Eq. 7), so that time grows with the number of images and not of pairs. On the dev sets 128
+# peers gave the same results as all (docs/evidence/performance.md).
 ALL_PEERS_UP_TO = 256
 SAMPLED_PEERS = 128
 
@@ -45,9 +45,10 @@ Expected: TypeAlias = Callable[[Ints, Ints], NDArray[np.float32]]
 class Comparison:
     """Images compared with a reference.
 
-    scores: (n_images, n_patches), how unusual each patch is. expected: for some of the images
-    (n_some,) and chosen patches of theirs (n_some, n_chosen), what the reference shows in their
-    place, (n_some, n_chosen, dim). how: the way it was done, in words, for the run.
+    scores: (n_images, n_patches), how unusual each patch is. expected: a function of image rows
+    (n_rows,) and chosen patches of these images (n_rows, n_chosen). It returns what the reference
+    shows in their place, (n_rows, n_chosen, dim). how: a description of the comparison, for the
+    run.
     """
 
     scores: NDArray[np.float32]
@@ -57,10 +58,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class StoredReference:
-    """What a run keeps of a reference: see `restore_reference`.
+    """The part of a reference that a run stores; see `restore_reference`.
 
-    kind: which reference it is. patches: what it compares with. lists: centres and offsets of the
-    inverted lists that the patches are sorted by, where they were searched in those.
+    kind: the kind of reference. patches: the patches to compare with. lists: the centres and
+    offsets of the inverted lists that the patches are sorted by, if the search was approximate.
     """
 
     kind: str
@@ -82,20 +83,20 @@ class Reference(Protocol):
 
     @property
     def knows_normal(self) -> bool:
-        """Whether it shows what is normal. Among peers a faint flaw may look normal."""
+        """Whether it contains only normal images. Among peers, a faint flaw may look normal."""
 
     def compare(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Comparison:
-        """Compare images with it. own: (n_images,), which of its images an image is itself, or
-        -1; None where all are new."""
+        """Compare images with the reference. self_rows: (n_images,), the row of the reference that
+        is the image itself, or -1 for none; None if all images are new."""
 
     def for_many(self, n_images: int, n_patches: int) -> Reference:
-        """The same for this many images that come in batches: all of them are compared in one
-        way, however small the last batch. n_patches: of each image."""
+        """The same reference for this many images in batches. All batches are compared in the same
+        way, whatever their size. n_patches: of each image."""
 
     def stored(self) -> StoredReference:
-        """What a run keeps of it, and all of it that decides a comparison besides the engine."""
+        """What a run stores: everything that determines a comparison except the engine."""
 
 
 class NormalReference:
@@ -113,10 +114,9 @@ class NormalReference:
         engine: Engine | None = None,
         random_state: int = 0,
     ) -> None:
-        """bank: (n_bank, dim), unit length. exact: whether it is searched exactly; None decides
-        at the first comparison and keeps to it, so that new images are searched for as the first
-        ones were. lists: the bank for approximate search, where it is there already. engine: None
-        for the CPU in float32."""
+        """bank: (n_bank, dim), unit length. exact: whether the search is exact; None decides at the
+        first comparison, and all later ones follow it. lists: the bank for approximate search, if
+        it is already built. engine: None for the CPU in float32."""
         self.bank = bank
         self.engine = engine or CpuEngine()
         self.exact = exact
@@ -132,17 +132,18 @@ class NormalReference:
         engine: Engine | None = None,
         random_state: int = 0,
     ) -> NormalReference:
-        """Every valid patch of the normal images, or a sample of them past BANK_BYTES unless the
-        search shall be exact."""
+        """A bank of all valid patches of the normals. It is sampled if it exceeds BANK_BYTES,
+        unless `exact` is True."""
         rows = _bank_rows(normals, random_state, whole=exact is True)
         bank = normals.patches.reshape(-1, normals.dim)
         bank = bank if len(rows) == len(bank) else bank[rows]
         return cls(bank, exact=exact, engine=engine, random_state=random_state)
 
     def compare(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Comparison:
-        """Distances to the nearest normal patch, and which one it is. own: of no use here."""
+        """Score patches by the distance to the nearest normal patch, which is also the expected
+        one. self_rows: ignored."""
         queries = bags.patches.reshape(-1, bags.dim)
         self.choose_search(len(queries))
         if self.exact:
@@ -162,27 +163,27 @@ class NormalReference:
         return Comparison(found.distances.reshape(shape), expected, how)
 
     def choose_search(self, n_queries: int) -> None:
-        """Decide by the number of queries whether the search is exact, if it is not decided."""
+        """Decide by the number of queries whether the search is exact, unless already decided."""
         if self.exact is None:
             flop = search_flop(n_queries, len(self.bank), self.bank.shape[1])
             self.exact = flop <= self.engine.exact_flop
 
     def for_many(self, n_images: int, n_patches: int) -> NormalReference:
-        """Itself, with the kind of search decided, which every later comparison keeps to."""
+        """Itself, after the choice between exact and approximate search for all comparisons."""
         self.choose_search(n_images * n_patches)
         return self
 
     def stored(self) -> StoredReference:
-        """The bank; sorted by its inverted lists where it was searched in those."""
+        """The bank, sorted by its inverted lists if the search was approximate."""
         if self.exact:
             return StoredReference(self.kind, self.bank)
         lists = self.lists
         return StoredReference(self.kind, lists.patches, (lists.centres, lists.offsets))
 
     def scores_of_normals(self, normals: Bags) -> NDArray[np.float32] | None:
-        """How unusual normal images look among the other normal ones: (n_sample, n_patches).
+        """(n_sample, n_patches): the scores of normals compared with the other normals.
 
-        normals: the bags that the bank was made from. None where there are too few to say.
+        normals: the bags that the bank was made from. Returns None if there are too few.
         """
         if len(normals) < MIN_CALIBRATION:
             return None
@@ -190,10 +191,10 @@ class NormalReference:
         sample = np.sort(order[:CALIBRATION_IMAGES])
         flop = len(sample) * len(normals) * pair_flop(normals)
         if self.exact and flop <= CALIBRATION_SHARE * self.engine.exact_flop:
-            # The nearest patch of all other images is the nearest of those nearest in each.
+            # The minimum over the other images is the distance to the nearest patch of them all.
             nearest = MinOverPeers(len(sample), normals.n_patches)
             scores = self.engine.fold_references(
-                normals.patches[sample], normals.patches, nearest, own=sample
+                normals.patches[sample], normals.patches, nearest, self_rows=sample
             )
         else:
             scores = self._scores_from_lists(normals, sample)
@@ -203,7 +204,7 @@ class NormalReference:
         return np.where(known, scores, np.nan).astype(np.float32)
 
     def _scores_from_lists(self, normals: Bags, sample: Ints) -> NDArray[np.float32]:
-        # As many rows as the bank has: all of them where an exact search was asked for.
+        # The same rows as in the bank: all of them if the search is exact.
         whole = len(self.bank) > _bank_limit(normals)
         owner = _bank_rows(normals, self._random_state, whole=whole) // normals.n_patches
         queries = normals.patches[sample].reshape(-1, normals.dim)
@@ -213,7 +214,7 @@ class NormalReference:
 
     @property
     def lists(self) -> InvertedLists:
-        """The bank, ready for approximate search."""
+        """The bank as inverted lists, for approximate search. Built on first use."""
         if self._lists is None:
             self._lists = build_lists(self.bank, random_state=self._random_state)
         return self._lists
@@ -224,7 +225,7 @@ def _bank_limit(normals: Bags) -> int:
 
 
 def _bank_rows(normals: Bags, random_state: int, *, whole: bool) -> NDArray[np.int64]:
-    """Which patches of all normal images, counted through, make the bank."""
+    """The rows of the bank's patches among the patches of all normals."""
     rows = np.arange(len(normals) * normals.n_patches)
     if normals.valid is not None:
         rows = rows[normals.valid.ravel()]
@@ -235,7 +236,7 @@ def _bank_rows(normals: Bags, random_state: int, *, whole: bool) -> NDArray[np.i
 
 
 class PeerReference:
-    """A sample of a set's own images, to compare new images with when no normals are known."""
+    """A sample of the images of a set, for comparisons without normals."""
 
     kind = "peers"
     knows_normal = False
@@ -249,17 +250,17 @@ class PeerReference:
         self._nearest_share = nearest_share
 
     def compare(
-        self, bags: Bags, *, own: Ints | None = None, progress: Progress | None = None
+        self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Comparison:
-        """Images against the sample. own: (n_images,), which of the peers an image is itself, or
-        -1; None where they are all new."""
+        """Compare images with the sample. self_rows: (n_images,), the peer that is the image
+        itself, or -1 for none; None if all images are new."""
         n_peers = len(self.peers)
-        itself = np.full(len(bags), -1) if own is None else own
-        among = n_peers if own is None else n_peers - 1
+        itself = np.full(len(bags), -1) if self_rows is None else self_rows
+        among = n_peers if self_rows is None else n_peers - 1
         statistic = _statistic(len(bags), bags.n_patches, among, self._nearest_share)
         engine = self.engine.for_work(len(bags) * n_peers * pair_flop(bags))
         scores = engine.fold_references(
-            bags.patches, self.peers, statistic, own=itself, progress=progress
+            bags.patches, self.peers, statistic, self_rows=itself, progress=progress
         )
 
         def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
@@ -268,12 +269,12 @@ class PeerReference:
             return engine.expected_from_peers(bags.patches[images], chosen, few, mine[images])
 
         how = f"{n_peers} images of the run as peers ({engine.name})"
-        if own is not None:
+        if self_rows is not None:
             how = f"compared with a sample of {n_peers} of them ({engine.name})"
         return Comparison(scores, expected, how)
 
     def for_many(self, n_images: int, n_patches: int) -> PeerReference:
-        """The same with one engine for all the images."""
+        """The same reference with one engine for all images."""
         n_peers, of_a_peer, dim = self.peers.shape
         flop = n_images * n_peers * search_flop(n_patches, of_a_peer, dim)
         settled = copy(self)
@@ -288,7 +289,7 @@ class PeerReference:
 def restore_reference(
     stored: StoredReference, *, nearest_share: float, engine: Engine | None = None
 ) -> Reference:
-    """The reference that was stored. nearest_share: see compare_with_peers."""
+    """Restore a stored reference. nearest_share: see compare_with_peers."""
     kind, patches = stored.kind, stored.patches
     if kind == PeerReference.kind:
         return PeerReference(patches, nearest_share, engine=engine)
@@ -315,12 +316,12 @@ def compare_with_peers(
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Comparison, PeerReference]:
-    """Every image against the others (Eq. 5) or a sample of them (Eq. 7).
+    """Compare every image with all others (Eq. 5) or with a sample of them (Eq. 7).
 
-    n_peers: None takes all of a small set and a sample of a larger one (`usual_peers`).
+    n_peers: None takes all images of a small set and a sample of a larger one (`usual_peers`).
     nearest_share: the mean is taken over this share of the peers, those nearest to the patch;
-    1 is the paper's mean over all. engine: None for the CPU in float32. Also returns the sample
-    for comparing new images.
+    1 is the paper's mean over all. engine: None for the CPU in float32. Also returns a reference
+    for new images.
     """
     chosen_engine = engine or CpuEngine()
     order = np.random.default_rng(random_state).permutation(len(bags))
@@ -334,12 +335,12 @@ def compare_with_peers(
     scores = engine.fold_peers(bags.patches, peers, statistic, progress=progress)
     stored = np.sort(order[: min(STORED_PEERS, count)])
     reference = PeerReference(bags.patches[stored], nearest_share, engine=chosen_engine)
-    own = np.full(len(bags), -1)
-    own[stored] = np.arange(len(stored))
+    self_rows = np.full(len(bags), -1)
+    self_rows[stored] = np.arange(len(stored))
 
     def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
         return engine.expected_from_peers(
-            bags.patches[images], chosen, reference.peers, own[images]
+            bags.patches[images], chosen, reference.peers, self_rows[images]
         )
 
     how = "compared with each other"
@@ -350,12 +351,12 @@ def compare_with_peers(
 
 
 def pair_flop(bags: Bags) -> float:
-    """The arithmetic of comparing two of the bags."""
+    """The number of floating-point operations to compare two bags."""
     return search_flop(bags.n_patches, bags.n_patches, bags.dim)
 
 
 def usual_peers(n_images: int) -> int | Literal["all"]:
-    """How many peers an image of a set has if nobody says."""
+    """The default number of peers for a set of this size."""
     return "all" if n_images <= ALL_PEERS_UP_TO else SAMPLED_PEERS
 
 

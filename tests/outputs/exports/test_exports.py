@@ -667,7 +667,7 @@ class TestBook:
         assert "12 images in 3 groups: 2 kinds of flaw, 1 group without a flaw." in text
         assert "dent; deep kind of flaw 5 images · 42%" in text
         assert "1 image confirmed by a person" in text
-        assert "Named, without an image so far: spare." in text
+        assert "Named groups without images: spare." in text
         assert "no flaw 3 images · 25%" in text
         pictures = [value for name, value in page.attributes if name == "src"]
         assert all(str(value).startswith("data:image/jpeg;base64,") for value in pictures)
@@ -859,7 +859,7 @@ class TestOutput:
         output = place(tmp_path / "out", format)
         export_run(run, labelling, format, output)
         before = contents(tmp_path)
-        with pytest.raises(OptionError, match=r"^overwrite is needed to replace .*out.* already\."):
+        with pytest.raises(OptionError, match=r"^overwrite is needed to replace .*out.* already"):
             export_run(run, labelling, format, output)
         assert contents(tmp_path) == before
         export_run(run, named(run, "other"), format, output, overwrite=True)
@@ -874,7 +874,7 @@ class TestOutput:
     ) -> None:
         (tmp_path / "out").mkdir()
         (tmp_path / "out/thesis.txt").write_text("years of work")
-        with pytest.raises(OptionError, match="holds files that are not an export of flawsort"):
+        with pytest.raises(OptionError, match="holds files that are not a flawsort export"):
             export_run(run, labelling, "csv", tmp_path / "out", overwrite=True)
         with pytest.raises(OptionError, match=r"thesis.txt' is a file. Name a folder"):
             export_run(run, labelling, "csv", tmp_path / "out/thesis.txt", overwrite=True)
@@ -968,7 +968,7 @@ class TestOutput:
         assert [(entry.name, entry.reason) for entry in written.left_out] == [
             (NAMES[0], "does not exist"),
             (NAMES[1], "has changed since it was clustered"),
-            (NAMES[2], "was given as an array: there is no file of it"),
+            (NAMES[2], "was given as an array and has no file"),
         ]
         listed = (tmp_path / "out/left-out.txt").read_text().splitlines()
         assert listed[0] == f"{NAMES[0]}\tdoes not exist"
@@ -977,7 +977,7 @@ class TestOutput:
 
     def test_all_gone(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
         run.table["path"][:] = [""] * len(NAMES)
-        with pytest.raises(InputError, match=r"None of the 12 images can be read any more: lot 0"):
+        with pytest.raises(InputError, match=r"None of the 12 images can be read: lot 0"):
             export_run(run, labelling, "coco", tmp_path / "out")
         assert not (tmp_path / "out").exists()
 

@@ -142,9 +142,7 @@ class TestDetect:
     ) -> None:
         groups = {**labelling.groups, 1: replace(labelling.groups[1], role="unsure")}
         written = write_export(run, replace(labelling, groups=groups), "yolo", tmp_path / "out")
-        assert {entry.reason for entry in written.left_out} == {
-            "is in a group that people are unsure about"
-        }
+        assert {entry.reason for entry in written.left_out} == {"is in an unsure group"}
         assert [entry.name for entry in written.left_out] == list(NAMES[5:9])
         samples, names = read_detect(tmp_path / "out")
         assert names == ["dent; deep"]
@@ -154,7 +152,7 @@ class TestDetect:
 
     def test_nothing_to_detect(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
         groups = {number: Group(number, "fine", "normal") for number in range(3)}
-        with pytest.raises(InputError, match="No group is a kind of flaw"):
+        with pytest.raises(InputError, match="No group has the role flaw"):
             export_run(run, replace(labelling, groups=groups), "yolo", tmp_path / "out")
         assert not (tmp_path / "out").exists()
 

@@ -224,7 +224,9 @@ def test_eight_bits_are_for_the_comparison_of_bags(arithmetic: Any) -> None:
     engine = CpuEngine(arithmetic)
     for run in (
         lambda one, told: one.fold_peers(patches, np.array([0, 2, 5]), told, extra=others),
-        lambda one, told: one.fold_references(patches, patches[3:], told, own=np.arange(6) - 3),
+        lambda one, told: one.fold_references(
+            patches, patches[3:], told, self_rows=np.arange(6) - 3
+        ),
     ):
         found, exact = Told(), Told()
         run(engine, found)

@@ -1,5 +1,5 @@
-"""The groups of a run, as people left them, for other tools. To add a format, write its module and
-add a line to FORMATS: the command line, the review and the tests read that list."""
+"""Export the groups of a run, as people left them, to other tools. To add a format, write its
+module and add a line to FORMATS: the command line, the review and the tests read that list."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of export. name: as --format takes it. title: as pages show it. words: what is
-    written, in a line. writer: "module:function" in this package; the module is imported when an
-    export is written, so that --help loads none of them. suffix: of a format that is one file, and
-    "" for a folder. images: whether the export holds image files.
+    """An export format. name: the value of --format. title: as shown on pages. words: a line about
+    what it writes. writer: "module:function" in this package; the module is imported when an export
+    is written, so that --help loads none of them. suffix: of a format that is a single file; "" for
+    a folder. images: whether the export holds image files.
 
-    The function is a Writer: it writes the content to a new folder, or of a format that is one
-    file to that path, and returns the images that it left out with the reasons.
+    The function is a Writer: it writes the content to a new folder, or to the path of a single
+    file, and returns the images that it left out with the reasons.
     """
 
     name: str
@@ -118,16 +118,16 @@ FORMATS = {
         ),
     )
 }
-"""What can be exported, by name."""
+"""The export formats by name."""
 
 LINKS = ("copy", "link", "hardlink")
-"""How images get into an export: as copies, as symbolic links, or under a second name."""
+"""How images get into an export: as copies, symbolic links or hard links."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """What an export came to. paths: the files and links written, sorted. left_out: the images
-    that are not in it, with the reason."""
+    """The result of an export. paths: the files and links written, sorted. left_out: the images
+    that are not in it, with the reasons."""
 
     paths: list[Path]
     left_out: list[SetAside]
@@ -142,11 +142,11 @@ def export_run(
     link: str = "copy",
     overwrite: bool = False,
 ) -> list[Path]:
-    """Write a run with its groups as they stand, for another tool. Returns the files written.
+    """Write a run with its current groups for another tool. Returns the files written.
 
-    format: of FORMATS. output: a folder, or of a format with a suffix a file; it is there whole or
-    not at all. link: of LINKS. Images whose files are gone or have changed are left out, and listed
-    in left-out.txt. The same run and groups give the same bytes.
+    format: one of FORMATS. output: a folder, or a file if the format has a suffix; it is written
+    completely or not at all. link: one of LINKS. Images whose files are missing or changed are left
+    out and listed in left-out.txt. The same run and groups give the same bytes.
     """
     return write_export(run, labelling, format, output, link=link, overwrite=overwrite).paths
 
@@ -160,7 +160,7 @@ def write_export(
     link: str = "copy",
     overwrite: bool = False,
 ) -> Written:
-    """As `export_run`, with the images that had to be left out."""
+    """Like `export_run`, but also returns the images that were left out."""
     _check("format", format, FORMATS)
     _check("link", link, LINKS)
     chosen, how = FORMATS[format], cast("Link", link)

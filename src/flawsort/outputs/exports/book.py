@@ -1,5 +1,5 @@
-"""The defect book: for each kind its typical, its borderline and its counter-examples, on one page
-of HTML that fetches nothing and prints well."""
+"""The defect book: typical images, borderline images and counter-examples of each kind, as one HTML
+page that fetches nothing and prints well."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flawsort.outputs.exports.content import Content
 from flawsort.outputs.exports.examples import Chosen, choose
 from flawsort.outputs.exports.writing import Link, write_text
 
-# Of a picture that the run has no thumbnail of.
+# The side of pictures that the run has no thumbnail of, in pixels.
 SIDE = 256
 QUALITY = 85
 _ROLES = {"flaw": "kind of flaw", "unsure": "unsure", "normal": "no flaw"}
@@ -36,7 +36,7 @@ _ROLES = {"flaw": "kind of flaw", "unsure": "unsure", "normal": "no flaw"}
 @dataclass(frozen=True)
 class Example:
     """An image in the book. picture, heat: JPEGs as data URLs. aspect: width over height. frames:
-    where regions are, as style and words. note: what is to be said of it."""
+    of its regions, as CSS and title. note: a remark under the picture."""
 
     name: str
     picture: str
@@ -48,7 +48,7 @@ class Example:
 
 
 def write(content: Content, path: Path, link: Link) -> list[SetAside]:
-    """The book as a file. It shows every image, from the thumbnail if the file is gone."""
+    """The book as a file. Images whose files are missing are shown from their thumbnails."""
     write_text(path, render_book(content))
     return []
 
@@ -79,13 +79,13 @@ def render_book(content: Content) -> str:
 
 
 def _chapters(content: Content) -> list[dict[str, Any]]:
-    """The groups: flaws first, then what is unsure, then what is normal; the largest first."""
+    """The groups: flaws first, then unsure, then normal; the largest first."""
     order = _ordered(content)
     colours = {group.id: group.colour for group in order}
     chosen = choose(content)
     easel = _Easel(content, colours)
     total = len(content.run)
-    others = [group for some in content.kinds for group in some[1:]]
+    others = [group for kinds in content.kinds for group in kinds[1:]]
     chapters = []
     for group in order:
         rows = content.labelling.members(group.id)
@@ -114,7 +114,7 @@ def _strips(content: Content, chosen: Chosen | None, easel: _Easel) -> list[dict
     return [
         {
             "name": "Typical",
-            "hint": "Nearest to the middle of the group.",
+            "hint": "Nearest to the centre of the group.",
             "examples": easel.draw(chosen.typical),
             "none": "",
         },
@@ -147,7 +147,7 @@ class _Easel:
         self._drawn: dict[int, tuple[str, str, float] | None] = {}
 
     def draw(self, rows: Sequence[int], notes: Mapping[int, str] | None = None) -> list[Example]:
-        """Those of the images that can be shown. notes: by row."""
+        """The images that can be shown. notes: by row."""
         found = []
         for row in rows:
             if row not in self._drawn:
@@ -170,7 +170,7 @@ class _Easel:
         return found
 
     def _pictures(self, row: int) -> tuple[str, str, float] | None:
-        """The image and its heat map as data URLs, and width over height; None: it is gone."""
+        """The image and its heat map as data URLs, and width over height; None if it is missing."""
         run = self._content.run
         stored = run.thumbnails[row]
         if not stored:
@@ -188,7 +188,7 @@ class _Easel:
         return _data_url(stored), _data_url(_jpeg(hot)), image.width / image.height
 
     def _frames(self, row: int) -> Iterable[tuple[str, str]]:
-        """Around each region that is like a group, in the group's colour."""
+        """A frame around each region that resembles a group, in the group's colour."""
         regions = [one for one in self._content.regions[row] if one.group in self._colours]
         outlines = Outlines.of([(row, region.heat, region.cells) for region in regions])
         boxes = 100 * outlines.boxes(self._content.run.grid)
@@ -210,7 +210,7 @@ def _data_url(jpeg: bytes) -> str:
 
 
 def _usual_aspect(chapters: Sequence[dict[str, Any]]) -> float:
-    """Of the frames that all pictures are shown in: that of most of them."""
+    """The aspect ratio of the frames around all pictures: the median of the pictures."""
     found = [
         example.aspect
         for chapter in chapters
@@ -221,7 +221,7 @@ def _usual_aspect(chapters: Sequence[dict[str, Any]]) -> float:
 
 
 def _fit(aspect: float, frame: float) -> str:
-    """How large a picture is in a frame, as CSS."""
+    """The size of a picture in a frame, as CSS."""
     wide, high = min(1.0, aspect / frame), min(1.0, frame / aspect)
     return f"width:{100 * wide:.2f}%;height:{100 * high:.2f}%"
 

@@ -17,8 +17,9 @@ IMAGES = "images/default"
 def write(content: Content, folder: Path, link: Link) -> list[SetAside]:
     """annotations/instances_default.json, and the images in images/default.
 
-    Categories are the groups, ids one more than theirs, since 0 stands for none. An image without
-    regions has no annotation; the group of each is in its entry, as flawsort_group and others.
+    Categories are the groups. Their ids are the group ids plus one, since 0 stands for none. An
+    image without regions has no annotation; the entry of each image holds its group in
+    flawsort_group and similar fields.
     """
     pictures, left_out = find_pictures(content)
     write_json(folder / ANNOTATIONS, _document(content, pictures), indent=None)

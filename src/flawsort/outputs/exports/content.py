@@ -1,4 +1,4 @@
-"""What is exported, whatever the format: images with titles and sizes, regions with pixels."""
+"""The content of an export in any format: images with titles and sizes, regions with pixels."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from flawsort.outputs.exports.naming import distinct_titles, safe_paths
 from flawsort.runs.run import Run
 
 UNKNOWN = -1
-"""In the place of a group: something stands out that is like no group."""
+"""In place of a group id: the region resembles no group."""
 
 UNKNOWN_TITLE = "Unknown"
 
 
 @dataclass(frozen=True)
 class Region:
-    """A place of an image that stands out. place: its row in the run's table of regions. group:
-    its id, or UNKNOWN. cells: its patches. heat, confidence: as in that table."""
+    """A region of an image. place: its row in the run's table of regions. group: the id of the
+    group that it resembles, or UNKNOWN. cells: its patches. heat, confidence: as in that table."""
 
     place: int
     group: int
@@ -41,8 +41,8 @@ class Region:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image whose file is there. row: in the run's table. file: a safe path for a copy of it,
-    with forward slashes. size: width and height, upright. lattice: where its patches are."""
+    """An image whose file is unchanged. row: in the run's table. file: a safe path for a copy of
+    it, with forward slashes. size: width and height, upright. lattice: positions of its patches."""
 
     row: int
     name: str
@@ -53,18 +53,17 @@ class Picture:
     lattice: Lattice
 
     def cut(self, region: Region) -> Cutout:
-        """A region of it in pixels."""
+        """A region of the image in pixels."""
         return self.lattice.cut(region.cells)
 
 
 @dataclass(frozen=True)
 class Content:
-    """A run with its groups as they stand.
+    """A run with its current groups.
 
-    groups: those with an image or a name. titles: of all groups by id, no two the same, and of
-    UNKNOWN. kinds: of each image the ids of its groups, its own first. regions: of each image, the
-    hottest first; those of groups without a flaw, and what stands out in images of such groups for
-    no known reason, are left out.
+    groups: those with an image or a name. titles: of all groups by id and of UNKNOWN, all distinct.
+    kinds: the ids of each image's groups, its own first. regions: of each image, the hottest first;
+    without regions of normal groups, and without unknown regions in images of such groups.
     """
 
     run: Run
@@ -76,11 +75,11 @@ class Content:
 
     @property
     def has_unknown(self) -> bool:
-        """Whether a region is like no group."""
-        return any(region.group == UNKNOWN for some in self.regions for region in some)
+        """Whether any region resembles no group."""
+        return any(region.group == UNKNOWN for regions in self.regions for region in regions)
 
     def title(self, row: int) -> str:
-        """Of the group of an image."""
+        """The title of an image's group."""
         return self.titles[int(self.labelling.labels[row])]
 
     def role(self, row: int) -> str:
@@ -94,15 +93,15 @@ class Content:
         return bool(self.labelling.confirmed[row])
 
     def label_titles(self) -> dict[int, str]:
-        """What regions and images may be called: the groups, and UNKNOWN where it is needed."""
+        """All labels of regions and images: the groups, and UNKNOWN if any region needs it."""
         found = {group.id: self.titles[group.id] for group in self.groups}
         return {**found, UNKNOWN: self.titles[UNKNOWN]} if self.has_unknown else found
 
 
 def gather_content(run: Run, labelling: Labelling) -> Content:
-    """The content of a run with its groups as they stand."""
+    """The content of a run with its current groups."""
     shown_kinds = kinds(run, labelling)
-    used = {group for some in shown_kinds for group in some}
+    used = {group for groups in shown_kinds for group in groups}
     ids = sorted(labelling.groups)
     titles = distinct_titles([*(labelling.groups[i].title for i in ids), UNKNOWN_TITLE])
     return Content(
@@ -116,7 +115,7 @@ def gather_content(run: Run, labelling: Labelling) -> Content:
 
 
 def find_pictures(content: Content) -> tuple[list[Picture], list[SetAside]]:
-    """The images whose files are what they were, and the others with the reason."""
+    """The images whose files are unchanged, and the others with the reasons."""
     names = [clean(name) for name in content.run.names]
     files = safe_paths(names)
 
@@ -132,8 +131,8 @@ def find_pictures(content: Content) -> tuple[list[Picture], list[SetAside]]:
     pictures = [one for one in found if isinstance(one, Picture)]
     if left_out and not pictures:
         raise InputError(
-            f"None of the {len(found)} images can be read any more: {left_out[0].name} "
-            f"{left_out[0].reason}. Bring them back to where they were, or export csv or parquet."
+            f"None of the {len(found)} images can be read: {left_out[0].name} "
+            f"{left_out[0].reason}. Restore the image files, or export csv or parquet."
         )
     return pictures, left_out
 
@@ -165,12 +164,12 @@ def _regions(run: Run, labelling: Labelling) -> list[tuple[Region, ...]]:
         if settled[row]:
             continue
         own = int(labelling.labels[row])
-        said = labelling.several.get(row)
-        if said is not None and group not in (own, *said):
-            group = UNKNOWN  # a person looked, and saw no such kind
+        given_kinds = labelling.several.get(row)
+        if given_kinds is not None and group not in (own, *given_kinds):
+            group = UNKNOWN  # a person gave the image other kinds
         role = labelling.groups[own if group == UNKNOWN else group].role
         if role == "normal":
             continue
         heat, confidence = float(table["heat"][place]), float(table["confidence"][place])
         found[row].append(Region(place, group, run.outlines[place], heat, confidence))
-    return [tuple(some) for some in found]
+    return [tuple(regions) for regions in found]

@@ -12,7 +12,7 @@ from flawsort.outputs.exports.writing import Link, place_images, write_json
 
 ANNOTATIONS = "annotations.xml"
 LABELS = "labels.json"
-# CVAT cuts longer names of labels, and then does not find them.
+# CVAT truncates longer label names, and then does not find them.
 LONGEST_LABEL = 64
 
 

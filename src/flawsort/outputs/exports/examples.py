@@ -1,4 +1,4 @@
-"""Which images stand for a group: typical ones, borderline ones, and others that look like it."""
+"""Example images of a group: typical ones, borderline ones and counter-examples."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ EXAMPLES = 6
 
 @dataclass(frozen=True)
 class Chosen:
-    """The rows of images that stand for a group.
+    """The rows of the example images of a group.
 
-    typical: nearest to its middle first. borderline: the least clear first. counter: of the group
-    with the nearest middle, those nearest to this one. nearest: that group, None where there is no
-    other. toward: for each borderline image the group that it is close to.
+    typical: nearest to its centre first. borderline: the least clear first. counter: images of the
+    nearest group that are nearest to this group's centre. nearest: the id of that group; None if
+    there is no other. toward: for each borderline image, the group that it is close to.
     """
 
     typical: tuple[int, ...]
@@ -30,7 +30,7 @@ class Chosen:
 
 
 def choose(content: Content, most: int = EXAMPLES) -> dict[int, Chosen]:
-    """For each group with images, by id. No two images of a group have the same content."""
+    """Examples of each group with images, by id. No two of a group have the same content."""
     from scipy.spatial.distance import cdist
 
     ids, labels = np.unique(content.labelling.labels, return_inverse=True)
@@ -65,7 +65,7 @@ def choose(content: Content, most: int = EXAMPLES) -> dict[int, Chosen]:
 def _first(
     content: Content, rows: Iterable[int], most: int, without: tuple[int, ...] = ()
 ) -> tuple[int, ...]:
-    """The first rows, each content once."""
+    """The first rows with distinct content."""
     digests = content.run.table["sha256"]
     seen = {digests[row] for row in without}
     found: list[int] = []

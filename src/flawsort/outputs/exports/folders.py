@@ -16,8 +16,8 @@ LIST = "images.csv"
 
 
 def write(content: Content, folder: Path, link: Link) -> list[SetAside]:
-    """An image is in the folder of its own group. images.csv says which file is which image, and
-    all its kinds."""
+    """Each image goes into the folder of its own group. images.csv lists the image and all kinds of
+    each file."""
     pictures, left_out = find_pictures(content)
     ids = [group.id for group in content.groups]
     # No folder may have the name of a file beside it.

@@ -1,4 +1,4 @@
-"""Hugging Face imagefolder: the images in train/, and what is known of them in metadata.jsonl."""
+"""Hugging Face imagefolder: the images in train/, and their labels in metadata.jsonl."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flawsort.outputs.exports.content import Content, Picture, find_pictures
 from flawsort.outputs.exports.naming import flat_names
 from flawsort.outputs.exports.writing import Link, place_image, write_text
 
-# One split, and no folders in it: folders called test or val would be taken for others.
+# One split without folders: folders named test or val would be read as other splits.
 SPLIT = "train"
 METADATA = "metadata.jsonl"
 _GUIDE = """---
@@ -27,8 +27,8 @@ task_categories:
     images = images.class_encode_column("label")  # labels as numbers
 
 `label` is the group of an image, `kinds` are all kinds of flaw that it shows, its own first;
-`role` is flaw, normal or unsure; `confirmed` says whether a person put it there. `objects`, where
-there are any, are the regions that stand out: `bbox` in pixels (left, top, width, height),
+`role` is flaw, normal or unsure; `confirmed` says whether a person confirmed the group. `objects`,
+if there are any, are the regions that stand out: `bbox` in pixels (left, top, width, height),
 `category`, and `segmentation` as COCO's run lengths, column by column.
 """
 
@@ -42,7 +42,7 @@ def write(content: Content, folder: Path, link: Link) -> list[SetAside]:
     for picture, name in zip(pictures, names, strict=True):
         place_image(picture.source, folder / SPLIT / name, link)
         entry = {"file_name": name, **_facts(content, picture)}
-        if has_regions:  # a column that is empty throughout would have no type
+        if has_regions:  # a column without any value would have no type
             entry["objects"] = _objects(content, picture)
         lines.append(json.dumps(entry, ensure_ascii=False, allow_nan=False))
     write_text(folder / SPLIT / METADATA, "\n".join([*lines, ""]))

@@ -17,8 +17,8 @@ from flawsort.outputs.exports.masks import Cutout
 from flawsort.outputs.exports.writing import Link, place_images, write_json, write_text
 
 TASKS, CONFIG, README, IMAGES = "tasks.json", "config.xml", "README.md", "images"
-# How the run lengths of Label Studio's masks are packed: bits of a value, and the four widths of
-# a length, of which each run names one.
+# The packing of run lengths in Label Studio's masks: the bits of a value, and the four possible
+# widths of a length; each run states its width.
 _VALUE_BITS, _WIDTHS = 8, (3, 4, 8, 16)
 _GUIDE = """# Import into Label Studio
 
@@ -30,22 +30,22 @@ The images of this export are served by Label Studio itself, from this folder.
        export LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT="$PWD"
        label-studio start
 
-2. Make a project, and under Settings > Labeling Interface > Code paste `config.xml`.
-3. Under Settings > Cloud Storage add a source storage of the type Local Files, with the path of
-   the folder `images` in here (absolute). Save it, but do not sync: it is there so that Label
-   Studio may read the files.
+2. Create a project. Under Settings > Labeling Interface > Code, paste `config.xml`.
+3. Under Settings > Cloud Storage, add a source storage of the type Local Files. Its path is the
+   absolute path of the folder `images` in this export. Save it, but do not sync it: it only
+   permits Label Studio to read the files.
 4. Import `tasks.json`.
 
 In `tasks.json` the address of an image is `/data/local-files/?d=` and its path below this folder.
-The kinds, boxes and masks are predictions: they show up as what a person starts from. `name` and
-`confirmed` of a task say which image of the run it is and whether a person confirmed its group.
+The kinds, boxes and masks are predictions, from which annotators start. `name` and `confirmed` of a
+task hold the name of the image in the run and whether a person confirmed its group.
 """
 
 
 def write(content: Content, folder: Path, link: Link) -> list[SetAside]:
     """tasks.json, config.xml, README.md, and the images in images/."""
     pictures, left_out = find_pictures(content)
-    # Label Studio takes $word, also within a label, for a field of the task.
+    # Label Studio reads $word, even within a label, as a field of the task.
     labels = {
         group: title.replace("$", "\uff04") for group, title in content.label_titles().items()
     }
@@ -70,7 +70,7 @@ def pack_mask(cutout: Cutout) -> list[int]:
         while left:
             run = min(left, longest)
             index = next(i for i, size in enumerate(_WIDTHS) if run <= 2**size)
-            # 1: the same value all along; which width the length has; the length less one.
+            # 1: one value for the whole run; the index of the width; the length minus one.
             bits += ["1", _bits(index, 2), _bits(run - 1, _WIDTHS[index]), value]
             left -= run
     flags = np.frombuffer("".join(bits).encode(), np.uint8) == ord("1")

@@ -1,4 +1,4 @@
-"""Regions in pixels: cells of the patch grid as a part of the image, and as runs of pixels."""
+"""Regions in pixels: cells of the patch grid as masks and as run lengths."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from flawsort.images.view import View, locate
 class Cutout:
     """A region in whole pixels of the upright image.
 
-    left, top: where its part of the image begins. mask: (height, width) of that part; each of its
-    outer rows and columns has a pixel of the region. size: width and height of the image.
+    left, top: the corner of its bounding box. mask: (height, width) of that box; each of its outer
+    rows and columns has a pixel of the region. size: width and height of the image.
     """
 
     left: int
@@ -34,22 +34,22 @@ class Cutout:
         return int(self.mask.sum())
 
     def whole(self) -> Bools:
-        """(height, width) of the image."""
+        """The mask of the whole image, (height, width)."""
         found = np.zeros(self.size[::-1], bool)
         left, top, width, height = self.box
         found[top : top + height, left : left + width] = self.mask
         return found
 
     def part_runs(self) -> list[int]:
-        """Of the part alone, row by row: how many pixels outside, inside, outside, ..."""
+        """Run lengths of the bounding box, row by row: pixels outside, inside, outside, ..."""
         return run_lengths(self.mask.ravel())
 
     def row_runs(self) -> list[int]:
-        """Of the whole image, row by row."""
+        """Run lengths of the whole image, row by row."""
         return _runs_along(self.mask, self.left, self.top, self.size[0], self.size[1])
 
     def column_runs(self) -> list[int]:
-        """Of the whole image, column by column, as COCO counts."""
+        """Run lengths of the whole image, column by column, as in COCO."""
         return _runs_along(self.mask.T, self.top, self.left, self.size[1], self.size[0])
 
 
@@ -63,7 +63,7 @@ class Lattice:
     size: tuple[int, int]
 
     def cut(self, cells: Ints) -> Cutout:
-        """The pixels of some patches, counted row by row over the grid; at least one."""
+        """The pixels of some patches, at least one. cells: numbered row by row over the grid."""
         rows, columns = np.divmod(np.asarray(cells), len(self.across))
         down, across = self.down[rows.min() : rows.max() + 1], self.across[columns.min() :]
         across = across[: np.ptp(columns) + 1]
@@ -101,7 +101,7 @@ def lattice(
 
 
 def run_lengths(flat: Bools) -> list[int]:
-    """How many False, then True, then False, ...; begins with 0 where the first is True."""
+    """The numbers of False, True, False, ... in turn; starts with 0 if the first is True."""
     changes = np.flatnonzero(np.diff(flat)) + 1
     counts = np.diff(changes, prepend=0, append=len(flat)).tolist()
     return [0, *counts] if len(flat) and flat[0] else counts
@@ -122,6 +122,6 @@ def _runs_along(mask: Bools, start: int, before: int, length: int, lines: int) -
 
 
 def _pixels(edges: NDArray[np.float64]) -> NDArray[np.int64]:
-    """A pixel belongs to the patch that its middle lies in: patches leave no gap between them."""
-    # Rounded first, lest an edge that is half a pixel in theory falls to either side.
+    """A pixel belongs to the patch that contains its centre, so patches leave no gap."""
+    # Rounded first, so that an edge at exactly half a pixel always falls to the same side.
     return np.ceil(np.round(edges, 6) - 0.5).astype(np.int64)

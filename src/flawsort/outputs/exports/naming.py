@@ -1,4 +1,4 @@
-"""Names that are safe as text, as files and as labels, whatever somebody called a group."""
+"""Safe names for files, folders and labels, whatever the names of groups are."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import PurePosixPath
 
 from flawsort.core.text import NO_TEXT, clean
 
-# A file name may have 255 bytes; this leaves room for a number behind it and for hidden copies.
+# A file name may have 255 bytes; this leaves room for a number after it and for temporary names.
 LONGEST_PART = 160
 
 _NO_FILE = re.compile(r'[<>:"/\\|?*]')
-# Names that Windows keeps for devices, with any suffix.
+# Names that Windows reserves for devices, with any suffix.
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)", re.IGNORECASE)
 
 
 def safe_part(text: str) -> str:
-    """One file or folder name that every system takes and none takes for anything else."""
+    """A file or folder name that is valid and harmless on every system."""
     plain = _NO_FILE.sub("_", NO_TEXT.sub("_", unicodedata.normalize("NFC", text))).strip(" ")
-    # Hidden files, options of commands, folders that some readers pass over.
+    # Avoid hidden files, command options, and folders that some readers skip.
     plain = re.sub(r"^(\.+|-+|_{2,})", "_", plain)
     plain = _shortened(plain, LONGEST_PART).rstrip(" .")
     if _DEVICES.match(plain):
@@ -29,21 +29,21 @@ def safe_part(text: str) -> str:
 
 
 def safe_paths(names: Sequence[str]) -> list[str]:
-    """For each name a path below some folder, with forward slashes and its folders kept. No two
-    are the same file, also where case does not count."""
+    """A relative path for each name, with forward slashes and its folders kept. All paths are
+    distinct, even where case is ignored."""
     parts = [[safe_part(part) for part in name.split("/") if part] or ["_"] for name in names]
-    folders = {_folded("/".join(some[:end])) for some in parts for end in range(1, len(some))}
-    return _distinct(["/".join(some) for some in parts], _folded, folders)
+    folders = {_folded("/".join(path[:end])) for path in parts for end in range(1, len(path))}
+    return _distinct(["/".join(path) for path in parts], _folded, folders)
 
 
 def flat_names(names: Sequence[str]) -> list[str]:
-    """As `safe_paths`, without folders: parts/7.png is parts_7.png."""
+    """Like `safe_paths`, without folders: parts/7.png becomes parts_7.png."""
     joined = ["_".join(part for part in name.split("/") if part) for name in names]
     return _distinct([safe_part(name) for name in joined], _folded, set())
 
 
 def folder_names(titles: Sequence[str], reserved: Sequence[str] = ()) -> list[str]:
-    """For each title the name of a folder, none of them reserved, no two the same."""
+    """A folder name for each title; all are distinct, and none is reserved."""
     taken = {_folded(name) for name in reserved}
     return _distinct([safe_part(title) for title in titles], _folded, taken, suffixes=False)
 
@@ -61,7 +61,7 @@ def distinct_titles(titles: Sequence[str], longest: int | None = None) -> list[s
 def _distinct(
     names: Sequence[str], key: Callable[[str], str], taken: set[str], *, suffixes: bool = True
 ) -> list[str]:
-    """The names, the second of equal ones with a (2) behind its stem."""
+    """The names, made distinct: the second of two equal names gets (2) after its stem."""
     used = taken | {key(name) for name in names}
     seen: set[str] = set(taken)
     last: dict[str, int] = {}
@@ -87,7 +87,7 @@ def _folded(name: str) -> str:
 
 
 def _shortened(name: str, longest: int) -> str:
-    """At most `longest` bytes of UTF-8, the suffix kept."""
+    """A name cut to `longest` bytes of UTF-8, with its suffix kept."""
     if len(name.encode()) <= longest:
         return name
     suffix = PurePosixPath(name).suffix

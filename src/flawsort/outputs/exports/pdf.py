@@ -1,4 +1,4 @@
-"""The defect book as a PDF, printed by the Chromium of the system."""
+"""The defect book as a PDF, printed by an installed Chromium."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def print_page(html: str, path: Path) -> None:
             f"--print-to-pdf={printed}",
         ]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
-            command.append("--no-sandbox")  # as root it does not start with one
+            command.append("--no-sandbox")  # Chromium does not start as root with a sandbox
         command.append(page.as_uri())
         try:
             answer = subprocess.run(
@@ -57,22 +57,22 @@ def print_page(html: str, path: Path) -> None:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise OptionError(f"'{browser}' could not print the book: {error}.") from error
         if not printed.is_file():
-            said = answer.stderr.decode(errors="replace").strip().splitlines() or ["nothing"]
+            lines = answer.stderr.decode(errors="replace").strip().splitlines() or ["nothing"]
             raise OptionError(
-                f"'{browser}' could not print the book. Its last message: {said[-1]}. "
+                f"'{browser}' could not print the book. Its last message: {lines[-1]}. "
                 f"Name another browser in {VARIABLE}, or export 'book' and print that page."
             )
         path.write_bytes(_undated(printed.read_bytes()))
 
 
 def find_browser() -> str:
-    """The program to print with: what FLAWSORT_CHROMIUM names, or one that is on the path."""
-    asked = os.environ.get(VARIABLE, "")
-    for name in [asked] if asked else BROWSERS:
+    """The browser to print with: the one in FLAWSORT_CHROMIUM, or one on the path."""
+    named = os.environ.get(VARIABLE, "")
+    for name in [named] if named else BROWSERS:
         found = shutil.which(name)
         if found:
             return found
-    looked = f"'{asked}', which {VARIABLE} names," if asked else f"{', '.join(BROWSERS)}"
+    looked = f"'{named}', which {VARIABLE} names," if named else f"{', '.join(BROWSERS)}"
     raise OptionError(
         f"A PDF is printed by Chromium or Chrome. Looked for {looked} and found none. Install one "
         f"(Debian: apt install chromium), name it in {VARIABLE}, or export 'book' and print that."
@@ -80,7 +80,7 @@ def find_browser() -> str:
 
 
 def _undated(content: bytes) -> bytes:
-    """Without the time at which it was made, every date of the same length as before."""
+    """Replace every date by a fixed one of the same length."""
     return _DATE.sub(
         lambda found: b"(D:20000101000000" + b"Z".ljust(len(found[0]) - 18) + b")", content
     )

@@ -15,7 +15,7 @@ from flawsort.labels.groups import region_groups
 from flawsort.outputs.exports.content import UNKNOWN, Content
 from flawsort.outputs.exports.writing import Link, write_text
 
-# Between the kinds of an image. In a title within such a list it becomes a comma.
+# Separates the kinds of an image. Within a title it is replaced by a comma.
 BETWEEN = ";"
 
 
@@ -43,14 +43,14 @@ def tables(content: Content) -> dict[str, tuple[Columns[Any], Table]]:
 
 
 def _of_images(name: str, type: Type, doc: str) -> Column[Content]:
-    """A column as it stands in the run."""
+    """A column copied from the run."""
     return Column(name, type, doc, lambda of: of.run.table[name])
 
 
 def _of_rows(
     name: str, type: Type, doc: str, value: Callable[[Content, int], Any]
 ) -> Column[Content]:
-    """A column whose value is found row by row."""
+    """A column computed row by row."""
     return Column(name, type, doc, lambda of: [value(of, row) for row in range(len(of.run))])
 
 
@@ -93,7 +93,7 @@ class _GroupedRegions:
 
     @cached_property
     def groups(self) -> list[int]:
-        """The group of each region as the groups stand; UNKNOWN where it is like none."""
+        """The current group of each region; UNKNOWN if it resembles none."""
         groups: list[int] = region_groups(self.content.run, self.content.labelling).tolist()
         return groups
 
@@ -104,7 +104,7 @@ class _GroupedRegions:
 
 
 def _of_regions(name: str, type: Type, doc: str) -> Column[_GroupedRegions]:
-    """A column as it stands in the run."""
+    """A column copied from the run."""
     return Column(name, type, doc, lambda of: of.content.run.regions[name])
 
 

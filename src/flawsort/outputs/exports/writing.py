@@ -1,4 +1,4 @@
-"""Where an export goes: written beside its place, and moved there when it is whole."""
+"""Write an export beside its output path, and move it there when it is complete."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from flawsort.runs.run import Run
 Link: TypeAlias = Literal["copy", "link", "hardlink"]
 
 MARKER = ".flawsort-export.json"
-"""In every folder that is an export: nothing else is ever replaced."""
+"""Marks a folder as an export: no other folder is ever replaced."""
 
 LEFT_OUT = "left-out.txt"
-# Whoever ends a name so means a file.
+# An output with such a suffix is meant to be a file.
 FILE_SUFFIXES = (".csv", ".parquet", ".json", ".jsonl", ".xml", ".html", ".pdf", ".zip")
 
 
 @contextmanager
 def writing_folder(output: Path, format: str, run: Run, *, overwrite: bool) -> Iterator[Path]:
-    """A new folder to write to, which becomes `output` at the end, or goes where that fails."""
+    """A new folder to write to. It becomes `output` at the end, and is removed on failure."""
     if output.suffix.lower() in FILE_SUFFIXES and not output.is_dir():
         raise OptionError(
             f"{format} writes a folder with several files. Got '{printable(output)}'. "
@@ -46,7 +46,7 @@ def writing_folder(output: Path, format: str, run: Run, *, overwrite: bool) -> I
 
 @contextmanager
 def writing_file(output: Path, suffix: str, *, overwrite: bool) -> Iterator[Path]:
-    """A new file to write, which becomes `output` at the end."""
+    """A new file to write. It becomes `output` at the end, and is removed on failure."""
     if output.suffix.lower() != suffix:
         raise OptionError(
             f"The output must be a {suffix} file. Got '{printable(output)}'. "
@@ -56,7 +56,7 @@ def writing_file(output: Path, suffix: str, *, overwrite: bool) -> Iterator[Path
         raise OptionError(f"The output '{printable(output)}' is a folder. Name a {suffix} file.")
     if output.exists() and not overwrite:
         raise OptionError(
-            f"is needed to replace '{printable(output)}', which is there already. Or name another "
+            f"is needed to replace '{printable(output)}', which already exists. Or name another "
             "file.",
             parameter="overwrite",
         )
@@ -66,13 +66,13 @@ def writing_file(output: Path, suffix: str, *, overwrite: bool) -> Iterator[Path
 
 
 def place_images(pictures: Sequence[Picture], folder: Path, link: Link) -> None:
-    """Copies of the images, or links to them, in a folder, each at its `file`."""
+    """Copy or link the images into a folder, each at its `file`."""
     for picture in pictures:
         place_image(picture.source, folder / picture.file, link)
 
 
 def place_image(source: Path | RemoteFile, target: Path, link: Link) -> None:
-    """A copy of a file, a link to it, or its second name. What is behind a URL is fetched."""
+    """Copy, link or hard-link a file. A file behind a URL is always fetched and copied."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         if isinstance(source, RemoteFile):
@@ -92,7 +92,7 @@ def place_image(source: Path | RemoteFile, target: Path, link: Link) -> None:
 
 
 def write_json(path: Path, content: Any, *, indent: int | None = 2) -> None:
-    """JSON with a line break at its end."""
+    """Write JSON that ends with a line break."""
     separators = (",", ":") if indent is None else None
     text = json.dumps(
         content, indent=indent, separators=separators, ensure_ascii=False, allow_nan=False
@@ -101,13 +101,13 @@ def write_json(path: Path, content: Any, *, indent: int | None = 2) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """UTF-8 with plain line breaks, and the folders above it."""
+    """Write UTF-8 text with \\n line breaks; creates the parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())
 
 
 def write_left_out(folder: Path, left_out: Sequence[SetAside]) -> None:
-    """A list of the images that are not in an export, if there are any."""
+    """Write the list of images that are not in an export, if there are any."""
     if left_out:
         lines = [f"{entry.name}\t{entry.reason}" for entry in left_out]
         write_text(folder / LEFT_OUT, "\n".join([*lines, ""]))
@@ -125,8 +125,7 @@ def _check_folder(output: Path, run: Run, overwrite: bool) -> None:
         return
     if not (output / MARKER).is_file():
         raise OptionError(
-            f"The output folder '{printable(output)}' holds files that are not an export of "
-            "flawsort. "
+            f"The output folder '{printable(output)}' holds files that are not a flawsort export. "
             "Name a folder that is empty or does not exist yet."
         )
     if not overwrite:
@@ -140,8 +139,7 @@ def _check_folder(output: Path, run: Run, overwrite: bool) -> None:
     if inside:
         raise InputError(
             f"The output folder '{printable(output)}' holds {len(inside)} of the images of "
-            "this run, "
-            f"such as '{inside[0]}', which would be lost. Name another folder."
+            f"this run, such as '{inside[0]}', which would be lost. Name another folder."
         )
 
 
@@ -158,7 +156,7 @@ def _make_parents(output: Path) -> None:
 
 @contextmanager
 def _plain_errors(output: Path) -> Iterator[None]:
-    """A full disk, or a folder that may not be written to, is said in one line."""
+    """Turn a full disk or a missing permission into a one-line error."""
     try:
         yield
     except OSError as error:

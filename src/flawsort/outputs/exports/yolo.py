@@ -1,4 +1,4 @@
-"""YOLO as Ultralytics reads it: boxes to train a detector with, or folders for a classifier."""
+"""YOLO datasets for Ultralytics: boxes to train a detector, or folders for a classifier."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ TRAIN, VALIDATION = "train", "val"
 VALIDATION_SHARE = 0.2
 DATA, README, PLACEHOLDER = "data.yaml", "README.md", "no-images.txt"
 
-# Ultralytics passes over files with other suffixes.
+# Ultralytics ignores files with other suffixes.
 _SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 _SUFFIX_OF = {
     "BMP": ".bmp", "JPEG": ".jpg", "MPO": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp",
 }  # fmt: skip
 _SPLIT_GUIDE = """
-About one image in five is for validation. Which ones follows from their content: copies of an
-image are on the same side, and an image keeps its side when others are added, unless its group
-would have no image on the other side. Images of groups that people are unsure about are left out.
+About one image in five is for validation. The choice depends on the content of the image: copies of
+an image are on the same side, and an image keeps its side when others are added, unless its group
+would have no image on the other side. Images of unsure groups are left out.
 """
 _DETECT_GUIDE = f"""# Train a detector
 
     yolo detect train data={DATA} model=yolo11n.pt
 
-Each group that is a kind of flaw is a class. Each region that is like such a group is a box;
-regions that are like no group are left out. Images without a flaw have empty label files.
+Each group with the role flaw is a class. Each region that resembles such a group is a box; regions
+that resemble no group are left out. Images without a flaw have empty label files.
 {_SPLIT_GUIDE}"""
 _CLASSIFY_GUIDE = f"""# Train a classifier
 
     yolo classify train data=. model=yolo11n-cls.pt
 
-Each group is a class, the normal ones too. An image is in the folder of its own group. A group
-with a single image has it in {TRAIN}/, and only `{PLACEHOLDER}` in {VALIDATION}/.
+Each group is a class, including normal groups. Each image is in the folder of its own group. A
+group with a single image has it in {TRAIN}/, and only `{PLACEHOLDER}` in {VALIDATION}/.
 {_SPLIT_GUIDE}"""
 
 
@@ -50,8 +50,8 @@ def write_detect(content: Content, folder: Path, link: Link) -> list[SetAside]:
     flaws = [group.id for group in content.groups if group.role == "flaw"]
     if not flaws:
         raise InputError(
-            "No group is a kind of flaw, so that there is nothing to detect. Give a group that "
-            "role in flawsort review, or export yolo-classify."
+            "No group has the role flaw, so there is nothing to detect. Give a group that role in "
+            "flawsort review, or export yolo-classify."
         )
     pictures, left_out = _pictures(content)
     names = _file_names(pictures)
@@ -70,7 +70,7 @@ def write_classify(content: Content, folder: Path, link: Link) -> list[SetAside]
     """train/<group>/ and val/<group>/ with the images."""
     pictures, left_out = _pictures(content)
     held_out = _held_out(content, pictures)
-    group_of = {one.row: int(content.labelling.labels[one.row]) for one in pictures}
+    group_of = {picture.row: int(content.labelling.labels[picture.row]) for picture in pictures}
     groups = sorted(set(group_of.values()))
     folder_of = dict(
         zip(groups, folder_names([content.titles[group] for group in groups]), strict=True)
@@ -78,7 +78,7 @@ def write_classify(content: Content, folder: Path, link: Link) -> list[SetAside]
     for picture, name in zip(pictures, _file_names(pictures), strict=True):
         part = VALIDATION if picture.row in held_out else TRAIN
         place_image(picture.source, folder / part / folder_of[group_of[picture.row]] / name, link)
-    # Classes are numbered by the folders of each side, so that both sides need all of them.
+    # Ultralytics numbers classes by the folders of each side, so both sides need all folders.
     for part in (TRAIN, VALIDATION):
         for named in folder_of.values():
             if not (folder / part / named).is_dir():
@@ -92,31 +92,31 @@ def write_classify(content: Content, folder: Path, link: Link) -> list[SetAside]
 def split(keys: Sequence[str], groups: Sequence[int]) -> set[str]:
     """The keys of the images for validation, about VALIDATION_SHARE of them.
 
-    keys: (n_images,), hexadecimal and evenly spread, the same for copies of an image. groups:
-    (n_images,). A group has images on both sides if it has two that are no copies, and otherwise
-    its image is for training; where copies are in several groups, one of these may do without.
+    keys: (n_images,), hexadecimal and evenly spread, equal for copies of an image. groups:
+    (n_images,). A group has images on both sides if two of its images are not copies; otherwise its
+    image is for training. If copies are in several groups, one of these may lack a side.
     """
     held_out = {key for key in keys if int(key[:8], 16) < VALIDATION_SHARE * 2**32}
     members = {group: set[str]() for group in groups}
     for key, group in zip(keys, groups, strict=True):
         members[group].add(key)
-    for some in (*sorted(members.values(), key=lambda own: (len(own), min(own))), set(keys)):
-        if some <= held_out:
-            held_out.remove(max(some))
-        elif len(some) > 1 and not some & held_out:
-            held_out.add(min(some))
+    for own in (*sorted(members.values(), key=lambda own: (len(own), min(own))), set(keys)):
+        if own <= held_out:
+            held_out.remove(max(own))
+        elif len(own) > 1 and not own & held_out:
+            held_out.add(min(own))
     return held_out
 
 
 def _pictures(content: Content) -> tuple[list[Picture], list[SetAside]]:
-    """The images to train with, and those left out: gone, unsure, or in a format that Ultralytics
-    does not read."""
+    """The images to train with, and those left out: missing, unsure, or in a format that
+    Ultralytics does not read."""
     found, left_out = find_pictures(content)
     pictures = []
     for picture in found:
         reason = ""
         if content.role(picture.row) == "unsure":
-            reason = "is in a group that people are unsure about"
+            reason = "is in an unsure group"
         elif not _suffix(picture):
             reason = "is in a format that YOLO does not read"
         if reason:
@@ -141,8 +141,8 @@ def _held_out(content: Content, pictures: Sequence[Picture]) -> set[int]:
 
 
 def _keys(content: Content, pictures: Sequence[Picture]) -> dict[int, str]:
-    """For each row the smallest digest among its copies: files of the same bytes, and files whose
-    embeddings are the same to the last bit, as those of an image that was saved in another way."""
+    """For each row, the smallest digest among its copies: files with the same bytes, and files with
+    bit-identical embeddings, such as the same image saved in another format."""
     digests, embeddings = content.run.table["sha256"], content.run.embeddings
     vector_of: dict[str, bytes] = {}
     for picture in pictures:
@@ -154,8 +154,8 @@ def _keys(content: Content, pictures: Sequence[Picture]) -> dict[int, str]:
 
 
 def _file_names(pictures: Sequence[Picture]) -> list[str]:
-    """A name for each image; a label has the name of its image with another suffix, so that no two
-    may differ in their suffixes alone."""
+    """A file name for each image. Stems are distinct, because a label file has the stem of its
+    image."""
     stems, suffixes = [], []
     for picture, name in zip(pictures, flat_names([one.name for one in pictures]), strict=True):
         suffixes.append(_suffix(picture))
@@ -164,7 +164,7 @@ def _file_names(pictures: Sequence[Picture]) -> list[str]:
 
 
 def _suffix(picture: Picture) -> str:
-    """Of its name, or where that says nothing of its content; "" for what YOLO does not read."""
+    """The suffix from the name, or else from the content; "" for formats YOLO does not read."""
     suffix = PurePosixPath(picture.name).suffix
     if suffix.lower() in _SUFFIXES:
         return suffix
@@ -186,14 +186,14 @@ def _boxes(picture: Picture, classes: Sequence[int]) -> str:
 
 
 def _data(names: Iterable[str]) -> str:
-    """Without `path`, folders are looked for beside the file, wherever the export is moved."""
+    """data.yaml without `path`, so that YOLO looks for the folders beside it, even after a move."""
     lines = [f"train: images/{TRAIN}", f"val: images/{VALIDATION}", "names:"]
     lines += [f"  {number}: {_quoted(name)}" for number, name in enumerate(names)]
     return "\n".join([*lines, ""])
 
 
 def _quoted(text: str) -> str:
-    """As a string of YAML."""
+    """A text as a YAML string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     plain = (one if one.isprintable() else f"\\U{ord(one):08x}" for one in escaped)
     return f'"{"".join(plain)}"'

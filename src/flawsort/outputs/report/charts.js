@@ -40,13 +40,13 @@ export const map = {
     view.draw();
   },
 
-  // One group stands out; null for none.
+  // Highlight one group; null for none.
   highlight(id) {
     view.group = id;
     view.later();
   },
 
-  // Show what is at a place, beside it; -1 for nothing.
+  // Mark an image and show its tooltip; -1 for none.
   point(i) {
     if (i === view.at) return;
     view.at = i;
@@ -61,7 +61,7 @@ export const map = {
     placeTip(tip, box.left + x, box.top + y);
   },
 
-  // open(i): what a click and Enter do.
+  // open(i): called on a click and on Enter.
   listen(open) {
     canvas.addEventListener("pointermove", (event) => map.point(nearest(event)));
     canvas.addEventListener("pointerleave", () => map.point(-1));
@@ -83,7 +83,7 @@ export function showTree(setK) {
   if (N > 1) $("tree").replaceChildren(drawTree(TREE, part.k, SIZE, (row) => colourOf(groupOf(row).id), setK));
 }
 
-// One strip: a title, values over k as dots on stems, the advised k and its range marked.
+// One chart: a title, values over k as dots on stems, and the advised k and its range marked.
 function evidenceStrip(title, key, most) {
   const points = D.candidates.filter((entry) => entry[key] !== null && entry[key] !== undefined);
   const [width, height, left, base] = [520, 150, 44, 122];
@@ -122,6 +122,6 @@ export function drawEvidence() {
   if (!D.candidates.length || !D.advised) return;
   const gaps = D.candidates.map((entry) => entry.gap || 0);
   const strips = [evidenceStrip("Stability", "stability", 1), evidenceStrip("Gap", "gap", Math.max(...gaps) || 1)];
-  const hint = el("p", { class: "hint" }, "Stability: how well the groups agree with those found again among a part of the images (1 is full agreement). Gap: how much more unlike the next two groups to merge are than the last two that did. A good number is high in both; the advised one is filled, its defensible range shaded.");
+  const hint = el("p", { class: "hint" }, "Stability: how well the groups agree with the groups found in random parts of the images (1 is full agreement). Gap: how much more the next two groups to merge differ than the last two that merged. A good number of groups is high in both. The advised number is filled, and its defensible range is shaded.");
   $("evidence-chart").replaceChildren(el("div", { class: "strips" }, ...strips), hint);
 }

@@ -1,4 +1,4 @@
-// The run as numbers: unpacked arrays, the cut of the tree at any k, and what follows from it.
+// The run as numbers: unpacked arrays, and the groups at any cut of the tree.
 
 import { unpack } from "./dom.js";
 import { cutTree } from "./tree.js";
@@ -51,14 +51,14 @@ function mean(values) {
   return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
 }
 
-// Of each image its regions, the hottest first.
+// The regions of each image, the hottest first.
 export const REGIONS_OF = new Map();
 D.regions.image.forEach((i, r) => {
   if (!REGIONS_OF.has(i)) REGIONS_OF.set(i, []);
   REGIONS_OF.get(i).push(r);
 });
 
-// The rank of the group that each region is like; -1 where it is like no image, at any k.
+// The rank of the group that each region resembles; -1, at any k, if it resembles no image.
 function likeWhich(groups, centres, saved) {
   const byId = new Map(groups.map((group) => [group.id, group.rank]));
   return D.regions.cluster.map((id, r) => {
@@ -69,7 +69,7 @@ function likeWhich(groups, centres, saved) {
   });
 }
 
-// For each image the ranks of its group and of those that regions of it are like.
+// For each image, the ranks of its own group and of the groups that its regions resemble.
 function kindsOf(groups, rank, like) {
   const kinds = Array.from(rank, (own) => [own]);
   like.forEach((kind, r) => {
@@ -102,7 +102,7 @@ function measure(groups, saved) {
 
 const partitions = new Map();
 
-// Everything about the groups at k, worked out once.
+// Everything about the groups at k, computed once.
 export function partition(k) {
   if (partitions.has(k)) return partitions.get(k);
   const groups = membership(k);
@@ -117,7 +117,7 @@ export function partition(k) {
     group.rows = [...group.rows].sort((a, b) => unlike(a) - unlike(b) || own[a] - own[b] || a - b);
     group.score = mean(group.rows.map((i) => D.score[i]));
     group.normal = looksNormal(group.rows);
-    // In most of its images nothing stands out, so that no region can be of its kind.
+    // Nothing stands out in most of its images, so no region can be of its kind.
     group.plain = group.normal || group.rows.filter((i) => REGIONS_OF.has(i)).length < D.standingOutShare * group.rows.length;
     group.borderline = group.rows
       .filter((i) => margin[i] < D.borderlineBelow)

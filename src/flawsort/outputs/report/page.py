@@ -1,4 +1,4 @@
-"""Fill the template: what the page says without its script, and the script's data."""
+"""Fill the report's template: the text that needs no script, and the data of the script."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPTS = ("model.js", "pictures.js", "charts.js", "report.js")
 MODES = {
     "with normals": "compared with known-good images",
     "unsupervised": "compared with each other, no known-good images given",
-    "uniform": "compared as whole images, every patch counting the same",
+    "uniform": "compared as whole images, all patches weighted equally",
 }
 
 
@@ -56,7 +56,7 @@ def render_report(run: Run, evaluation: dict[str, Any] | None = None) -> str:
 
 
 def advice_sentence(clusters: dict[str, Any], k: int) -> tuple[str, str]:
-    """How k came about and what the images themselves say about it: a tone and a sentence.
+    """How k was chosen and what the images suggest: a tone and a sentence.
 
     The tone is "sure", "unsure" or "none".
     """
@@ -64,16 +64,16 @@ def advice_sentence(clusters: dict[str, Any], k: int) -> tuple[str, str]:
     groups = pluralise(k, "group")
     origin = f"You asked for {groups}." if chosen == "given" else ""
     if not advice:
-        return "none", f"{origin} No advice on the number of groups was worked out.".strip()
+        return "none", f"{origin} No advice on the number of groups was computed.".strip()
     best, low, high = int(advice["k"]), int(advice["low"]), int(advice["high"])
     span = "" if low == high else f"anything from {low} to {high} is defensible"
     reason = clean(advice.get("reason") or "").strip()
     if advice.get("ambiguous"):
-        said = f"The images do not settle the number of groups: {span or f'{best} is a guess'}."
-        return "unsure", " ".join(filter(None, (origin, said, reason)))
+        verdict = f"The images do not settle the number of groups: {span or f'{best} is a guess'}."
+        return "unsure", " ".join(filter(None, (origin, verdict, reason)))
     agrees = " too" if origin and best == k else ""
-    said = f"The images suggest {pluralise(best, 'group')}{agrees}{'; ' + span if span else ''}."
-    return "sure", " ".join(filter(None, (origin, said, reason)))
+    verdict = f"The images suggest {pluralise(best, 'group')}{agrees}{'; ' + span if span else ''}."
+    return "sure", " ".join(filter(None, (origin, verdict, reason)))
 
 
 def _facts(run: Run, n: int) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _template() -> Template:
 
 
 def _policy(script: str) -> str:
-    """A policy under which this one script runs, and nothing can be fetched from anywhere."""
+    """A content security policy that runs only this script and allows no fetches."""
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "

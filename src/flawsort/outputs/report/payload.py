@@ -1,4 +1,4 @@
-"""What the page's script needs of a run, packed small: one JSON object, arrays as base64."""
+"""The data that the report's script needs: one compact JSON object, arrays as base64."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from flawsort.runs.run import Run
 MAX_DIMS = 32
 
 MAX_HEAT_CELLS = 6_000_000
-"""5,000 images of a 34 x 34 grid. Beyond it, heat is kept for blocks of patches: about 8 MB."""
+"""5,000 images of a 34 x 34 grid, about 8 MB. Above it, heat is stored for blocks of patches."""
 
 
 def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
         "layout": _pack(np.rint(np.clip(run.layout, 0.0, 1.0) * 65535), "<u2"),
         "candidates": [_candidate(entry) for entry in advice.get("candidates") or []],
         "advised": {key: advice.get(key) for key in ("k", "low", "high")} if advice else None,
-        # Only known-good images say what is normal.
+        # Only known-good images show what is normal.
         "looksNormalBelow": LOOKS_NORMAL_BELOW if run.mode == "with normals" else 0,
         "normalGroupShare": NORMAL_GROUP_SHARE,
         "standingOutShare": STANDING_OUT_SHARE,
@@ -65,7 +65,7 @@ def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
 
 
 def island(data: dict[str, Any]) -> str:
-    """`data` as JSON that may stand inside a script element, whatever the names hold."""
+    """`data` as JSON that is safe inside a script element, whatever the names contain."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -76,7 +76,7 @@ def _heat_cells(run: Run) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     block = math.ceil(math.sqrt(heat.size / MAX_HEAT_CELLS))
     if block <= 1:
         return _as_bytes(heat), grid
-    # Hottest of each block: a mean would hide the small flaws.
+    # The maximum of each block: a mean would hide small flaws.
     rows, columns = math.ceil(grid[0] / block), math.ceil(grid[1] / block)
     padding = ((0, 0), (0, rows * block - grid[0]), (0, columns * block - grid[1]))
     padded = np.pad(heat.reshape(-1, *grid), padding)
@@ -85,8 +85,8 @@ def _heat_cells(run: Run) -> tuple[NDArray[np.uint8], tuple[int, int]]:
 
 
 def _regions(run: Run) -> dict[str, Any]:
-    """Where the regions are: the image of each, its box on the picture in thousandths, and the
-    saved group that it is like, or -1."""
+    """The image of each region, its box in thousandths of the picture, and the saved group that it
+    resembles, or -1."""
     boxes = np.rint(run.outlines.boxes(run.grid) * 1000).astype(int)
     return {
         "image": run.region_rows.tolist(),
@@ -98,8 +98,8 @@ def _regions(run: Run) -> dict[str, Any]:
 def _reduced(
     embeddings: Floats, regions: Floats
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Embeddings (n, dim) and those of regions turned to the main axes of the former, at most 32,
-    as whole numbers in int16."""
+    """Embeddings (n, dim) and those of regions, projected onto at most 32 principal axes of the
+    former, as whole numbers in int16."""
     values = np.asarray(embeddings, dtype=np.float64)
     middle = values.mean(axis=0)
     centred = values - middle
@@ -113,7 +113,7 @@ def _reduced(
         axes /= np.sqrt(np.maximum(lengths[::-1][:keep], 1e-12))
     points = centred @ axes
     beside = (np.asarray(regions, np.float64).reshape(-1, dim) - middle) @ axes
-    # An axis may point either way; settle it, so that the same run gives the same bytes.
+    # The sign of an axis is arbitrary; fix it, so that the same run gives the same bytes.
     signs = np.sign(points[np.abs(points).argmax(axis=0), np.arange(keep)])
     signs = np.where(signs == 0, 1, signs)
     largest = max(float(np.abs(points).max(initial=0.0)), float(np.abs(beside).max(initial=0.0)))
@@ -132,7 +132,7 @@ def _candidate(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    """Six digits, or None for what JSON cannot hold."""
+    """Rounded to six digits; None for values that JSON cannot hold."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.6g}")

@@ -28,7 +28,7 @@ function cachedTaps(cells, size) {
   return tapCache.get(key);
 }
 
-// Heat is made smooth before it is coloured; colours blended afterwards would be off the scale.
+// Interpolate heat before colouring it: interpolated colours would not be on the scale.
 function drawHeat(canvas, i, target) {
   const [rows, columns] = D.grid;
   const factor = Math.max(1, Math.round(target / Math.max(rows, columns)));
@@ -74,7 +74,7 @@ export function picture(i, target) {
   return inner;
 }
 
-// A frame around each region of an image. like: the rank of the group that each region is like.
+// A frame around each region of an image. like: the rank of the group that each region resembles.
 export function frames(i, like, groups) {
   return (REGIONS_OF.get(i) ?? []).map((r) => {
     const id = like[r] < 0 ? -1 : groups[like[r]].id;

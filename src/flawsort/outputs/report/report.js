@@ -16,7 +16,7 @@ function matchesOf(query) {
   return new Set(D.names.flatMap((name, i) => (name.toLowerCase().includes(wanted) ? [i] : [])));
 }
 
-// A button with a thumbnail. list: what the arrow keys go through once it is open.
+// A button with a thumbnail. list: the images that the arrow keys step through once it is open.
 function thumb(i, list, hint) {
   const label = `${D.names[i]} · anomaly score ${figure(D.score[i])}`;
   const button = el("button", { type: "button", class: "thumb square", title: label, "aria-label": label }, picture(i, 96));
@@ -48,16 +48,16 @@ function strip(title, rows, list, hint) {
   return el("div", { class: "strip" }, el("h3", {}, title), el("div", { class: "thumbs" }, ...thumbs));
 }
 
-// The other groups that regions of an image are like.
+// The other groups that regions of an image resemble.
 function also(i) {
   const others = part.kinds[i].slice(1).map((kind) => part.groups[kind].id);
-  const words = `Regions of it are like group ${others.join(" and group ")}`;
+  const words = `Some regions resemble group ${others.join(" and group ")}`;
   return el("span", { class: "toward", title: words }, `+ ${others.join(" ")}`);
 }
 
 function toward(i) {
   const { id } = part.groups[part.next[i]];
-  return el("span", { class: "toward", title: `Nearly in group ${id}` }, `→ ${id}`);
+  return el("span", { class: "toward", title: `Close to group ${id}` }, `→ ${id}`);
 }
 
 // How many typical and borderline images fill one row (two on a narrow screen).
@@ -86,7 +86,7 @@ function fill(card) {
   body.replaceChildren(el("div", { class: "strips" }, ...strips));
 }
 
-// Cards in view are filled at once, so that a slider does not flicker; the others when they come.
+// Fill the cards in view at once, so that moving a slider does not flicker; the others on scrolling.
 function fillInView(cards) {
   for (const card of cards) {
     const { top, bottom } = card.getBoundingClientRect();
@@ -114,7 +114,7 @@ function groupHead(card, matched) {
     `mean anomaly score ${figure(group.score)}`,
   ];
   const several = group.rows.filter((i) => part.kinds[i].length > 1).length;
-  if (several) words.push(`${several.toLocaleString("en")} of several kinds`);
+  if (several) words.push(`${several.toLocaleString("en")} with several kinds`);
   const head = el("header", {}, mark(group.id), el("h2", {}, `Group ${group.id}`), el("p", {}, words.join(" · ")));
   if (group.normal) head.append(el("span", { class: "badge", title: "Nearly all of its images are close to the known-good ones" }, "looks normal"));
   if (!matched && size > 3) {
@@ -182,12 +182,12 @@ function setK(k) {
   const wanted = Math.min(D.k.max, Math.max(D.k.min, k));
   if (wanted === state.k) return;
   state.k = wanted;
-  // The address keeps the cut, so that a reload or a bookmark comes back to it.
+  // The address holds the cut, so that a reload or a bookmark returns to it.
   history.replaceState(null, "", `#k=${wanted}`);
   later(draw);
 }
 
-// Once, soon, however often a slider reports.
+// Run an action once, soon, however often a slider fires.
 const waiting = new Set();
 function later(action) {
   if (waiting.has(action)) return;
@@ -214,10 +214,10 @@ function showBox() {
   const place = group.rows.indexOf(i) + 1;
   const facts = [
     ["Group", el("span", { class: "with-mark" }, mark(group.id), `Group ${group.id}`)],
-    ...(part.kinds[i].length > 1 ? [["Also like", alsoLike(i)]] : []),
-    ["Next nearest", next + (part.margin[i] < D.borderlineBelow ? " (borderline)" : "")],
+    ...(part.kinds[i].length > 1 ? [["Also resembles", alsoLike(i)]] : []),
+    ["Next nearest group", next + (part.margin[i] < D.borderlineBelow ? " (borderline)" : "")],
     ["Anomaly score", figure(D.score[i])],
-    ["Most typical of its group", `no. ${place.toLocaleString("en")} of ${group.rows.length.toLocaleString("en")}`],
+    ["Rank in its group", `${place.toLocaleString("en")} of ${group.rows.length.toLocaleString("en")}, most typical first`],
   ];
   if (D.flags[i]) facts.push(["Flags", D.flags[i].split(";").join(", ")]);
   if (D.truth) facts.push(["Truth", D.truth[i] === null ? "not labelled" : D.truth[i]]);

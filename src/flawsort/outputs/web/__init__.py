@@ -1,7 +1,7 @@
 """The scripts that the report and the review share, as ES modules: dom, marks, tree and map.
 
-The review serves them as they are, beside its own. The report is one file: `bundle` makes one
-script of its modules and those that they import.
+The review serves them unchanged beside its own scripts. The report is one file: `bundle` joins its
+modules and their imports into one script.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.resources import files
 from flawsort.labels.groups import COLOURS, NO_GROUP, SHAPES
 
 MAX_K = 60
-"""The most groups that a slider goes up to, unless a run has more: beyond it, it is no help."""
+"""The maximum of the slider for the number of groups, unless a run has more groups."""
 
 SCRIPTS = ("dom.js", "map.js", "marks.js", "palette.js", "tree.js")
 
@@ -23,7 +23,7 @@ _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) ([\w$]
 
 
 def k_span(n: int, saved: int) -> dict[str, int]:
-    """The number of groups of a run of n images: as saved, and between what a slider goes."""
+    """The number of groups of a run of n images: as saved, and the limits of a slider."""
     return {"saved": saved, "min": min(2, saved, n), "max": max(min(n, MAX_K), saved)}
 
 
@@ -33,19 +33,19 @@ def shared_scripts() -> dict[str, str]:
 
 
 def shared_script(name: str) -> str:
-    """A module of SCRIPTS. The colours and shapes of groups are those that Python has."""
+    """A module of SCRIPTS. The colours and shapes of groups come from Python."""
     if name != "palette.js":
         return files("flawsort.outputs.web").joinpath(name).read_text("utf-8")
     values = {"COLOURS": COLOURS, "SHAPES": SHAPES, "NO_GROUP": NO_GROUP}
-    return "".join(f"export const {name} = {json.dumps(one)};\n" for name, one in values.items())
+    return "".join(f"export const {name} = {json.dumps(v)};\n" for name, v in values.items())
 
 
 def bundle(entry: str, modules: Mapping[str, str]) -> str:
-    """A module and all that it imports as one plain script, in which each has a scope of its own.
+    """A module and all its imports as one plain script, each module in its own scope.
 
-    modules: the texts by name. Imports and exports are those that these scripts use: lines such as
+    modules: the texts by name. Supports only the forms that these scripts use: lines such as
     `import { a, b } from "./c.js";`, and `export` before a function, a class or a const. Raises
-    ValueError for others, for a module that is not there, and for two that import each other.
+    ValueError for other forms, for a missing module, and for circular imports.
     """
     order: list[str] = []
     _visit(entry, modules, order, ())

@@ -1,6 +1,6 @@
-// Small helpers for elements. Whatever people or files are called is only ever set as text.
+// Small helpers for elements. Names of groups and files are only ever set as text, never as HTML.
 
-// The page's own name for SVG, taken from an element that has it: a report holds no address at all.
+// The SVG namespace, read from an element, so that a report contains no URL at all.
 const SVG_SPACE = new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
 
 export const $ = (id) => document.getElementById(id);
@@ -17,7 +17,7 @@ function fill(node, props, children) {
   return node;
 }
 
-// css: properties set one by one, since the page's policy forbids style attributes.
+// css: properties set one by one, since the content security policy forbids style attributes.
 export const el = (tag, props = {}, ...children) => fill(document.createElement(tag), props, children);
 export const svg = (tag, props = {}, ...children) => fill(document.createElementNS(SVG_SPACE, tag), props, children);
 
@@ -27,24 +27,24 @@ export const figure = (value) =>
   value === null || value === undefined ? "–" : Math.abs(value) < 999.5 ? value.toPrecision(3) : String(Math.round(value));
 export const percent = (share) => `${Math.round(100 * share)} %`;
 
-// A button with its key beside its words.
+// A button with its shortcut key beside its text.
 export function button(words, action, { key, css = "", title, ...props } = {}) {
   const hint = key ? el("kbd", { "aria-hidden": "true" }, key) : null;
   const extra = key ? { "aria-keyshortcuts": key } : {};
   return el("button", { type: "button", class: css || null, title, onclick: action, ...extra, ...props }, words, hint);
 }
 
-// Once, in the next frame, however often it is asked for.
+// A function that runs the action once in the next frame, however often it is called.
 export function soon(action) {
-  let asked = false;
+  let scheduled = false;
   return () => {
-    if (asked) return;
-    asked = true;
-    requestAnimationFrame(() => { asked = false; action(); });
+    if (scheduled) return;
+    scheduled = true;
+    requestAnimationFrame(() => { scheduled = false; action(); });
   };
 }
 
-// Numbers that came as base64, as bytes.
+// Decode base64 into an ArrayBuffer.
 export function unpack(text) {
   const raw = atob(text);
   const out = new Uint8Array(raw.length);
@@ -52,7 +52,7 @@ export function unpack(text) {
   return out.buffer;
 }
 
-// Put a tip beside a point of the window, where there is room for it.
+// Place a tooltip beside a point of the window, within its bounds.
 export function placeTip(tip, x, y) {
   const { width, height } = tip.getBoundingClientRect();
   tip.style.left = `${Math.max(4, x + 16 + width > innerWidth ? x - width - 16 : x + 16)}px`;

@@ -1,4 +1,4 @@
-// Drawing the map: every image a mark at its place, any number of them, at any zoom.
+// Draws the map: a mark for every image at its position, at any zoom.
 
 // scene: {n, layout, groups(), groupOf(row), ringed()}: the number of images, their places (two numbers
 // up to 65535 each), the groups as {id, title, rows}, the id of an image's group, and the rows with a
@@ -7,17 +7,17 @@
 import { soon } from "./dom.js";
 import { colourOf, shapeOf } from "./marks.js";
 
-const NEAR = 20; // pixels within which a pointer means an image
-const CLOSEST = 60; // times
+const NEAR = 20; // pixels: the pointer selects an image within this distance
+const CLOSEST = 60; // the largest zoom factor
 
 const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 
 export class MapView {
-  // pad: pixels around all images. foot: pixels below that something else covers.
+  // pad: margin around all images, in pixels. foot: pixels at the bottom that something else covers.
   constructor(canvas, scene, { pad, foot = 0 }) {
     this.later = soon(() => this.draw());
-    // at: the row that is pointed at. group: the id of the one shown alone. matches: rows, or null for all.
+    // at: the row under the pointer. group: the id of the only group shown, or null. matches: rows, or null for all.
     Object.assign(this, { canvas, scene, pad, foot, zoom: 1, x: 0, y: 0, at: -1, group: null, matches: null, lasso: null, stamps: new Map(), side: 1, centre: [0, 0] });
     new ResizeObserver(this.later).observe(canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", this.later);
@@ -30,7 +30,7 @@ export class MapView {
     return [this.centre[0] + (u - this.x) * span, this.centre[1] + (v - this.y) * span];
   }
 
-  // The size of the canvas, read once: reading it for every image would take most of the time.
+  // Read the size of the canvas once per drawing: reading it for every image would dominate the time.
   measure() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
     this.side = Math.max(40, Math.min(width, height - this.foot) - 2 * this.pad);
@@ -47,7 +47,7 @@ export class MapView {
     this.later();
   }
 
-  // Closer or farther, with the point (px, py) of the canvas staying where it is.
+  // Zoom in or out around the point (px, py) of the canvas.
   zoomBy(factor, px = this.centre[0], py = this.centre[1]) {
     const before = this.zoom;
     this.zoom = clamp(before * factor, 1, CLOSEST);
@@ -63,7 +63,7 @@ export class MapView {
     return Math.min(11, base * this.zoom ** 0.35);
   }
 
-  // One small picture a group, stamped wherever it has an image: far quicker than a path each.
+  // One small picture per group, stamped at each of its images: far faster than drawing a path each time.
   stamp(id, radius, ratio, edge) {
     const key = `${id}/${radius.toFixed(1)}/${ratio}/${edge}`;
     if (this.stamps.has(key)) return this.stamps.get(key);
@@ -108,7 +108,7 @@ export class MapView {
     this.drawLasso(pen);
   }
 
-  // The faded ones first, so that they never cover the others.
+  // Draw faded marks first, so that they never cover the others.
   drawMarks(pen, radius, ratio, width, height) {
     const edge = cssColour("--surface");
     const stamps = new Map(this.scene.groups().map(({ id }) => [id, this.stamp(id, radius, ratio, edge)]));
@@ -140,7 +140,7 @@ export class MapView {
     pen.stroke();
   }
 
-  // Each group's title at its most central image; the larger one keeps it where two would meet.
+  // Write each group's title at its most central image. Where two would overlap, only the larger group's is drawn.
   drawTitles(pen) {
     const [paper, ink] = [cssColour("--surface"), cssColour("--ink")];
     const taken = [];
@@ -165,7 +165,7 @@ export class MapView {
     }
   }
 
-  // The image nearest to the middle of its group's places: never between two clouds.
+  // The image nearest to the mean position of its group, so that the title never lies between two clouds.
   middle(rows) {
     const { layout } = this.scene;
     const mean = (axis) => rows.reduce((sum, row) => sum + layout[2 * row + axis], 0) / rows.length;
@@ -199,7 +199,7 @@ export class MapView {
     return best;
   }
 
-  // The nearest image from `row` in a direction (dx, dy): one well to the side counts as farther.
+  // The nearest image from `row` in a direction (dx, dy); sideways distance counts double.
   beyond(row, dx, dy) {
     const [x, y] = this.place(row);
     let [best, least] = [row, Infinity];
@@ -214,7 +214,7 @@ export class MapView {
     return best;
   }
 
-  // Rows whose places are inside the polygon that was drawn.
+  // The rows whose positions are inside a polygon.
   inside(polygon) {
     const rows = [];
     for (let row = 0; row < this.scene.n; row++) {

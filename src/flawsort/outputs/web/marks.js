@@ -1,5 +1,5 @@
-// A colour and a shape for each group: eight colours told apart with any colour vision, times seven
-// shapes. They follow the group's id, so that a group looks the same whatever becomes of the others.
+// A colour and a shape for each group: eight colours that stay distinct with any colour vision, times seven
+// shapes. They depend on the group's id only, so a group looks the same whatever happens to the others.
 
 import { el, svg } from "./dom.js";
 import { COLOURS, NO_GROUP, SHAPES } from "./palette.js";
@@ -15,8 +15,8 @@ export function mark(id) {
 
 export const named = (group) => el("span", { class: "with-mark" }, mark(group.id), el("span", { class: "clip" }, group.title));
 
-// A frame around a region, with the mark and title of the group that it is like. box: left, top,
-// right and bottom in thousandths of the picture. id: of that group; -1 where it is like none.
+// A frame around a region, with the mark and title of the group that it resembles. box: left, top,
+// right and bottom in thousandths of the picture. id: of that group, or -1.
 export function regionFrame(box, id, title) {
   const [left, top, right, bottom] = box.map((value) => value / 10);
   const like = id >= 0;

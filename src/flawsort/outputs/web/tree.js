@@ -1,6 +1,6 @@
-// The tree of merges: cut at any number of groups, and drawn.
-// tree: {n, merges, heights}, the number of images and its n - 1 merges from the lowest up: two nodes
-// and a height each. Node i < n is image i, node n + m is what merge m made.
+// Cuts the tree of merges into any number of groups, and draws it.
+// tree: {n, merges, heights}: the number of images and the n - 1 merges from the lowest up, each with two
+// nodes and a height. Node i < n is image i; node n + m is the result of merge m.
 
 import { svg } from "./dom.js";
 
@@ -18,7 +18,7 @@ export function cutTree({ n, merges }, k) {
   return [...found.values()].sort((a, b) => b.length - a.length || a[0] - b[0]);
 }
 
-// Where the last merges stand: leaves from left to right, forks above the middle of their two.
+// The positions of the last merges: leaves from left to right, each fork above the middle of its two branches.
 function treeShape({ n, merges, heights }, most) {
   const first = 2 * n - 1 - Math.min(most, n - 1);
   const forks = [];
@@ -41,15 +41,15 @@ function someRow({ n, merges }, node) {
 }
 
 // The last merges of a tree of at least two images, cut into k groups. size: {width, height, pad,
-// merges}, in units of the drawing, and how many merges are shown. colour(row): of an image's group.
-// choose(k): a click asks for another cut.
+// merges}: lengths in units of the drawing, and the number of merges shown. colour(row): the colour of an
+// image's group. choose(k): called when a click chooses another cut.
 export function drawTree(tree, k, size, colour, choose) {
   const { n, heights } = tree;
   const { width, height, pad } = size;
   const { forks, leaves } = treeShape(tree, size.merges);
   const top = heights[n - 2] || 1;
   const x = (place) => pad + ((place + 0.5) * (width - 2 * pad)) / leaves;
-  // The square root opens up the low merges without changing any order.
+  // The square root spreads out the low merges without changing their order.
   const y = (h) => height - pad - Math.sqrt(Math.max(0, h) / top) * (height - 3 * pad);
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `The last ${forks.length} merges, cut into ${k} groups` });
   for (const fork of forks) {

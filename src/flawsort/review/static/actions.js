@@ -1,4 +1,4 @@
-// What people can do to images and groups, whichever key or button asks for it.
+// The actions on images and groups, shared by keys and buttons.
 
 import { askName, pickGroup, pickKinds } from "./dialogs.js";
 import { count } from "./dom.js";
@@ -8,14 +8,14 @@ import { model } from "./model.js";
 import { selection } from "./selection.js";
 import { splitByTree } from "./splitting.js";
 
-// The page in view says which group is looked at (an id or null), and which image has the focus of
-// the keyboard, if one has: an image that a key moves must be one that is seen to be meant. An image
-// that is open goes before them, and before the selection. show: goes to another group.
+// Set by the page in view. group(): the id of the group shown, or null. row(): the image with the keyboard
+// focus, or null: a key must only move an image that the user sees marked. opened: the image that is open
+// in the large view; it takes precedence over the focus and the selection. show(id): goes to a group.
 export const focus = { group: () => null, row: () => null, opened: null, show: () => {} };
 
 const ROLE_WORDS = { normal: "Normal", unsure: "Unsure" };
 
-// The images that an action is for: the one that is open, those selected, or the one in focus.
+// The images that an action applies to: the open one, the selected ones, or the one in focus.
 export function targets() {
   if (focus.opened !== null) return [focus.opened];
   if (selection.size) return selection.rows();
@@ -38,7 +38,7 @@ function groupWanted() {
 
 async function done(promise) {
   const state = await promise;
-  // Only once it is saved: whatever stops it, the selection stays.
+  // Clear the selection only after the edit is saved, so that a failed edit keeps it.
   if (state && focus.opened === null) selection.clear();
   return state;
 }
@@ -57,7 +57,7 @@ const roleExtras = () =>
 export const actions = {
   moveTo: (to) => move(targets(), to),
 
-  // The nth group of flaws as the list numbers them.
+  // The nth kind of flaw, as numbered in the list.
   moveToNth(nth) {
     const group = model.flaws()[nth - 1];
     return group ? move(targets(), group.id) : announce(`There is no group number ${nth}.`);
@@ -79,7 +79,7 @@ export const actions = {
     return group && edit("accept", { group: group.id }, `accept all of ${group.title}`);
   },
 
-  // Selected images become a group of their own; without any, the tree says where to part the group.
+  // Selected images become a new group. Without a selection, the group is split along the tree.
   async split() {
     const rows = focus.opened !== null || selection.size ? targets() : [];
     if (!rows.length) {
@@ -89,7 +89,7 @@ export const actions = {
       else await splitByTree(group);
       return;
     }
-    const name = await askName(`New group of ${count(rows.length, "image")}`, "", "It may stay without a name.");
+    const name = await askName(`New group of ${count(rows.length, "image")}`, "", "The name is optional.");
     if (name === null) return;
     const from = new Set(rows.map(model.groupOf));
     const [id] = from;

@@ -1,14 +1,14 @@
-// The server's JSON, and the three ways in which an answer can fail to be one.
+// Requests to the server, and the three ways in which they fail.
 
 export class Conflict extends Error {} // somebody else changed the groups first
-export class Refused extends Error {} // the server says why it makes no sense
+export class Refused extends Error {} // the server rejects the request and says why
 export class Lost extends Error {} // no answer at all
 
 const PATIENCE = 30_000;
 
 function reasonOf(body, status) {
   if (typeof body.detail === "string") return body.detail;
-  if (Array.isArray(body.detail)) return body.detail.map((one) => one.msg).join("; ");
+  if (Array.isArray(body.detail)) return body.detail.map((problem) => problem.msg).join("; ");
   return `The server answered with an error (${status}).`;
 }
 
@@ -24,7 +24,7 @@ async function call(path, options = {}) {
   try {
     body = await reply.json();
   } catch {
-    if (reply.ok) throw new Lost("The answer was cut short.");
+    if (reply.ok) throw new Lost("The server sent an incomplete answer.");
     body = {};
   }
   if (reply.ok) return body;
@@ -39,7 +39,7 @@ const post = (path, body) =>
 export const api = {
   run: () => call("api/run", { cache: "default" }),
   state: () => call("api/state"),
-  // skipped: what was put off, as ["skip", group] or ["later", row].
+  // skipped: postponed questions, as ["skip", group] or ["later", row].
   queue: (skipped) => call(`api/queue?${new URLSearchParams(skipped)}`),
   similar: (row, n = 12) => call(`api/similar/${row}?n=${n}`),
   split: (group, parts) => call(`api/split/${group}?parts=${parts}`),

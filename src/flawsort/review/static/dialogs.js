@@ -1,4 +1,4 @@
-// Questions in a dialog: a name, a group, several groups. Each gives a promise; null is "never mind".
+// Dialogs that ask for a name, a group or several groups. Each returns a promise; null means cancelled.
 
 import { button, count, el } from "./dom.js";
 import { mark } from "./marks.js";
@@ -6,7 +6,7 @@ import { model } from "./model.js";
 
 export const LONGEST_NAME = 200;
 
-// A modal dialog with a title. Its `done(answer)` closes it; Escape and a click beside it answer null.
+// A modal dialog with a title. `done(answer)` closes it; Escape or a click outside resolves to null.
 export function modal(title, css = "") {
   let answer = null;
   let settle;
@@ -15,7 +15,7 @@ export function modal(title, css = "") {
   const node = el("dialog", { class: css || null, "aria-label": title });
   const done = (value) => { answer = value; node.close(); };
   node.append(el("div", { class: "box-head" }, heading, button("×", () => done(null), { css: "close", "aria-label": "Close" })));
-  // A press that begins inside (selecting a name, say) and ends beside it must not close it.
+  // A drag that starts inside (to select text, say) and ends outside must not close the dialog.
   let pressed = null;
   node.addEventListener("pointerdown", (event) => { pressed = event.target; });
   node.addEventListener("click", (event) => { if (event.target === node && pressed === node) done(null); });
@@ -24,7 +24,7 @@ export function modal(title, css = "") {
   return { node, heading, done, open() { node.showModal(); return promise; } };
 }
 
-export function askName(title, value = "", hint = "An empty name takes the name away.") {
+export function askName(title, value = "", hint = "Leave it empty to remove the name.") {
   const box = modal(title, "narrow");
   const input = el("input", { type: "text", maxlength: LONGEST_NAME, "aria-label": "Name", autocomplete: "off", spellcheck: "false" });
   input.value = value;
@@ -44,27 +44,27 @@ function option(choice, index) {
     el("span", { class: "clip" }, choice.words), el("span", { class: "soft" }, choice.note));
 }
 
-// What can be picked for what was typed. extras: more choices, such as normal and unsure.
+// The choices that match the typed text. extras: additional choices, such as normal and unsure.
 function choicesFor(typed, { exclude, extras, fresh }) {
   const wanted = typed.trim().toLowerCase();
   const groups = model.groups
     .filter((group) => !exclude.includes(group.id))
     .map((group) => ({ value: group.id, id: group.id, words: group.title, note: count(group.n, "image") }));
   const all = [...groups, ...extras].filter((choice) => choice.words.toLowerCase().includes(wanted));
-  // What begins with the words typed comes first.
+  // Titles that start with the typed text come first.
   all.sort((a, b) => b.words.toLowerCase().startsWith(wanted) - a.words.toLowerCase().startsWith(wanted));
   if (fresh) all.push({ value: "new", id: null, css: "fresh", words: wanted ? `New group “${typed.trim()}”` : "New group", note: "" });
   return all;
 }
 
-// Pick a group by typing a part of its title. Gives {to, name}: a group's id, or what the extras and
-// "new" say, with the name typed for a new one.
+// Pick a group by typing part of its title. Resolves to {to, name}. to: the id of a group, the value of an
+// extra, or "new". name: the typed text, for a new group.
 export function pickGroup(title, { exclude = [], extras = [], fresh = false } = {}) {
   const box = modal(title, "narrow");
   const list = el("ul", { class: "options", role: "listbox", id: "choices", "aria-label": "Groups" });
   const input = el("input", {
-    type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "choices", "aria-label": "Part of a title",
-    placeholder: "Type a part of its name", autocomplete: "off", spellcheck: "false", maxlength: LONGEST_NAME,
+    type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "choices", "aria-label": "Group name",
+    placeholder: "Type part of a group name", autocomplete: "off", spellcheck: "false", maxlength: LONGEST_NAME,
   });
   let [choices, at] = [[], 0];
   const point = (index) => {
@@ -76,7 +76,7 @@ export function pickGroup(title, { exclude = [], extras = [], fresh = false } = 
   const take = (index) => choices[index] && box.done({ to: choices[index].value, name: input.value.trim() });
   const draw = () => {
     choices = choicesFor(input.value, { exclude, extras, fresh });
-    list.replaceChildren(...(choices.length ? choices.map(option) : [el("li", { class: "empty" }, "No group is called that.")]));
+    list.replaceChildren(...(choices.length ? choices.map(option) : [el("li", { class: "empty" }, "No group has that name.")]));
     [...list.querySelectorAll(".option")].forEach((node, i) => node.addEventListener("click", () => take(i)));
     point(0);
   };
@@ -95,7 +95,7 @@ export function pickGroup(title, { exclude = [], extras = [], fresh = false } = 
   return promise;
 }
 
-// Tick all other kinds that images have. own: their group, which they have in any case.
+// Tick the other kinds of some images. own: their group, which always counts.
 export function pickKinds(title, own, chosen) {
   const box = modal(title, "narrow");
   const boxes = model.groups.filter((group) => group.role === "flaw" && group.id !== own).map((group) => {
@@ -105,7 +105,7 @@ export function pickKinds(title, own, chosen) {
   });
   const form = el("form", { method: "dialog" },
     el("p", { class: "hint" }, "Besides its own group, the image also shows:"),
-    el("div", { class: "options" }, boxes.length ? boxes.map(({ node }) => node) : "There is no other group of flaws."),
+    el("div", { class: "options" }, boxes.length ? boxes.map(({ node }) => node) : "There is no other kind of flaw."),
     el("div", { class: "row end" }, button("Cancel", () => box.done(null)), el("button", { class: "primary" }, "Save")));
   form.addEventListener("submit", (event) => {
     event.preventDefault();

@@ -1,4 +1,4 @@
-// How images are shown: heat, its opacity, the size of thumbnails, their order. Kept by the browser.
+// Display settings: heat, its opacity, thumbnail size and order. The browser stores them.
 
 import { el } from "./dom.js";
 import { ORDERS } from "./model.js";
@@ -24,14 +24,14 @@ function apply() {
   try {
     localStorage.setItem(PLACE, JSON.stringify(display));
   } catch {
-    // A browser that keeps nothing shows everything all the same.
+    // The settings still apply if the browser stores nothing.
   }
 }
 
 function set(key, value) {
   display[key] = value;
   apply();
-  // Opacity is a matter of style alone; everything else needs the pictures drawn again.
+  // Opacity is CSS only; every other setting redraws the pictures.
   for (const listener of listeners) listener(key);
 }
 
@@ -42,7 +42,7 @@ export function heatControl() {
   slider.value = display.opacity;
   slider.addEventListener("input", () => set("opacity", Number(slider.value)));
   onDisplay((key) => { if (key === "heat") box.checked = display.heat; if (key === "opacity") slider.value = display.opacity; });
-  const ramp = el("span", { class: "ramp", title: "How unusual each spot is, on one scale for all images: what is normal has no colour" });
+  const ramp = el("span", { class: "ramp", title: "How unusual each spot is, on one scale for all images. Normal spots have no colour." });
   return el("div", { class: "control heat" }, el("label", { class: "switch" }, box, "Heat maps"), slider, ramp);
 }
 

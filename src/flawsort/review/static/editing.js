@@ -1,12 +1,12 @@
-// Edits on their way to the server: one at a time, none lost, none over somebody else's.
+// Sends edits to the server, one at a time. None is lost, and none overwrites somebody else's edit.
 
 import { api, Conflict, Lost } from "./api.js";
 import { $, button, count, el } from "./dom.js";
 import { announce } from "./messages.js";
 import { model } from "./model.js";
 
-const waiting = []; // asked for, not yet answered
-let stuck = []; // those that a conflict or a lost server stopped, until a person decides
+const waiting = []; // sent or to be sent, not yet answered
+let stuck = []; // edits stopped by a conflict or a lost server, until the user decides
 let busy = false;
 let lost = false;
 const onBack = new Set();
@@ -14,11 +14,11 @@ const onBack = new Set();
 // Calls `listener` when a server that was lost answers again.
 export const whenBack = (listener) => onBack.add(listener);
 
-// Resolves to the new state, or to null where the edit was not made. words: what it does, for
-// people, should it not get through.
+// Resolves to the new state, or to null if the edit was not saved. words: describes the edit in
+// messages about a failure.
 export function edit(kind, payload, words) {
   if (lost) {
-    announce(`Not done, since the server does not answer: ${words}`);
+    announce(`Not saved, because the server does not answer: ${words}`);
     return Promise.resolve(null);
   }
   return new Promise((resolve) => {
@@ -56,7 +56,7 @@ async function pump() {
       waiting.shift();
       model.update(state);
       one.resolve(state);
-      saidSo(one, before, state);
+      report(one, before, state);
     } catch (error) {
       await notDone(one, error);
     }
@@ -64,9 +64,9 @@ async function pump() {
   busy = false;
 }
 
-function saidSo({ kind }, before, state) {
+function report({ kind }, before, state) {
   if (kind === "undo") announce(`Undone: ${before.undo}`);
-  else if (kind === "redo") announce(`Done again: ${before.redo}`);
+  else if (kind === "redo") announce(`Redone: ${before.redo}`);
   else announce(`Saved: ${state.undo}`, { undo });
 }
 
@@ -75,7 +75,7 @@ async function notDone(one, error) {
   if (!(error instanceof Conflict)) {
     waiting.shift();
     one.resolve(null);
-    return void announce(`Not done: ${error.message}`);
+    return void announce(`Not saved: ${error.message}`);
   }
   stop();
   try {
@@ -85,10 +85,10 @@ async function notDone(one, error) {
   }
   const last = model.state.undo ? ` The last change is “${model.state.undo}”.` : "";
   if (forgetHistory()) announce(`Nothing was undone or redone: somebody else changed these groups first.${last}`);
-  return ask(`Somebody else changed these groups first.${last} Yours was not made, and nothing was overwritten: `, "Make it now");
+  return ask(`Somebody else changed these groups first.${last} Your change was not saved, and nothing was overwritten: `, "Apply it now");
 }
 
-// An undo meant for one change must never hit another. Returns whether there was one.
+// Drops waiting undos and redos: one meant for one change must never hit another. Returns whether any was dropped.
 function forgetHistory() {
   const meant = stuck.filter(({ kind }) => kind === "undo" || kind === "redo");
   stuck = stuck.filter((one) => !meant.includes(one));
@@ -107,13 +107,13 @@ function banner(text, ...actions) {
   $("banner").hidden = false;
 }
 
-// Offer to send what is stuck again, as the groups are now, or to let it go.
+// Offer to apply the stuck edits to the current groups, or to discard them.
 function ask(text, yes) {
   if (!stuck.length) return void ($("banner").hidden = true);
   banner(
     text + sentences() + ".",
     button(yes, () => { $("banner").hidden = true; waiting.push(...stuck.splice(0)); pump(); }, { css: "primary" }),
-    button("Leave it", letGo),
+    button("Discard it", letGo),
   );
 }
 
@@ -122,11 +122,11 @@ function letGo() {
   for (const one of stuck.splice(0)) one.resolve(null);
 }
 
-// The server does not answer: say so, keep what was on its way, and try until it does.
+// The server does not answer: show that, keep the unsent edits, and retry until it does.
 export function lose() {
   stop();
-  const kept = stuck.length ? ` Not saved yet, and kept here: ${sentences()}.` : "";
-  banner(`The server does not answer. Trying again; until it answers, nothing can be changed.${kept}`);
+  const kept = stuck.length ? ` Not saved yet, but kept in this page: ${sentences()}.` : "";
+  banner(`The server does not answer. Trying again. You cannot change anything until it answers.${kept}`);
   if (lost) return;
   lost = true;
   document.documentElement.classList.add("lost");
@@ -148,11 +148,11 @@ async function retry(version, pause) {
   announce("The server is back.");
   if (state.version === version) return ask(`The server is back. ${count(stuck.length, "change")} did not reach it: `, "Send again");
   forgetHistory();
-  // The answer may have been lost after the edit was saved: only a person can tell.
-  return ask(`The server is back, and the groups have changed; the last change is “${state.undo ?? "undone"}”. If that is not yours, it did not reach the server: `, "Send again");
+  // The answer may have been lost after the edit was saved. Only the user can tell.
+  return ask(`The server is back, and the groups have changed. The last change is “${state.undo ?? "undone"}”. If that is not yours, this did not reach the server: `, "Send again");
 }
 
-// For everything that only reads: null where the server is lost, and the reason said otherwise.
+// For requests that only read: resolves to null on failure and shows the reason.
 export async function reading(promise) {
   try {
     return await promise;
@@ -163,7 +163,7 @@ export async function reading(promise) {
   }
 }
 
-// What others did meanwhile, when somebody comes back to the page and now and then.
+// Fetch changes by others: at intervals, and when the user returns to the page.
 export async function lookAgain() {
   if (lost || busy || document.hidden) return;
   const { version } = model.state;

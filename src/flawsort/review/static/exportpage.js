@@ -1,4 +1,4 @@
-// The page of exports: one download for each format, of the groups as they stand.
+// The export page: one download for each format, of the current groups.
 
 import { count, el, percent } from "./dom.js";
 import { model } from "./model.js";
@@ -25,7 +25,7 @@ export class ExportPage {
     const { run, state } = model;
     const open = run.n - state.confirmed.length;
     const named = model.groups.filter((group) => group.name).length;
-    const sure = open ? `${count(open, "image")} (${percent(open / run.n)}) not confirmed yet: exported in the groups that were computed, and marked as not confirmed.` : "Every image is confirmed.";
+    const sure = open ? `Not confirmed yet: ${count(open, "image")} (${percent(open / run.n)}), exported in their current groups and marked as not confirmed.` : "Every image is confirmed.";
     this.note.textContent = `${count(run.n, "image")} in ${count(model.groups.length, "group")}, ${named} of them named. ${sure}`;
     if (!this.list.children.length) this.list.replaceChildren(...run.formats.map(card));
   }

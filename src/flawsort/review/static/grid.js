@@ -1,4 +1,4 @@
-// A grid of images of which only those in view exist: 20,000 scroll as lightly as 20.
+// A grid that only creates cells for the images in view, so that 20,000 images scroll as smoothly as 20.
 
 import { display } from "./display.js";
 import { count, el, figure, soon } from "./dom.js";
@@ -8,8 +8,8 @@ import { picture, release } from "./pictures.js";
 import { selection } from "./selection.js";
 
 const GAP = 8;
-const MOST = 380; // pixels: thumbnails are not sharp enough for more
-const FAST = 3; // screens a frame: beyond it, pictures wait until the scrolling slows down
+const MOST = 380; // pixels: larger thumbnails look blurred
+const FAST = 3; // screens per frame: above it, pictures load only when scrolling slows down
 
 let dragged = [];
 export const draggedRows = () => dragged;
@@ -17,8 +17,8 @@ export const draggedRows = () => dragged;
 let made = 0;
 
 export class Grid {
-  // open(rows, index): what Enter and a double click do. enterOpens: false leaves Enter to the page.
-  // own: whether cells show their own group too.
+  // open(rows, index): called on Enter and on a double click. enterOpens: false leaves Enter to the page.
+  // own: whether cells also show the image's own group.
   constructor({ label, open, size = () => display.size, enterOpens = true }) {
     Object.assign(this, { open, size, enterOpens, rows: [], active: 0, own: false, cells: new Map(), name: `grid${made++}`, last: 0 });
     this.sheet = el("div", { class: "sheet" });
@@ -35,10 +35,10 @@ export class Grid {
 
   get row() { return this.rows[this.active]; }
 
-  // The row that keys are for: none while the focus is elsewhere.
+  // The row that keys apply to; null while the focus is elsewhere.
   get focused() { return document.activeElement === this.node ? this.row ?? null : null; }
 
-  // Show these rows. Whoever was at an image stays at it, or at its place where it is gone.
+  // Show these rows. The active image stays active, or its position if the image is gone.
   show(rows, { top = false } = {}) {
     const kept = top ? 0 : rows.indexOf(this.row);
     this.active = kept >= 0 ? kept : Math.min(this.active, Math.max(0, rows.length - 1));
@@ -80,7 +80,7 @@ export class Grid {
     }
     this.last = scrollTop;
     const step = this.cell + GAP;
-    // One screen more on either side, so that slow scrolling never shows a gap.
+    // Render one more screen above and below, so that slow scrolling shows no gap.
     const first = Math.max(0, Math.floor((scrollTop - clientHeight) / step)) * this.across;
     const end = Math.min(this.rows.length, Math.ceil((scrollTop + 2 * clientHeight) / step) * this.across);
     for (const [index, cell] of this.cells) {
@@ -108,7 +108,7 @@ export class Grid {
     this.sheet.append(cell);
   }
 
-  // The picture that is there already, so that nothing flickers when other images come or go.
+  // Reuse the existing cell, so that nothing flickers when other images come or go.
   reused(row) {
     const cell = this.spare?.get(row);
     if (!cell || cell.heat !== display.heat || cell.querySelector(".gone")) return null;
@@ -120,7 +120,7 @@ export class Grid {
     for (const [index, cell] of this.cells) cell.setAttribute("aria-selected", String(selection.has(this.rows[index])));
   }
 
-  // Focus stays on the grid; the active cell is named, since cells come and go.
+  // The grid keeps the focus and names the active cell (aria-activedescendant), since cells come and go.
   point() {
     this.node.querySelector(".cell.active")?.classList.remove("active");
     const cell = this.cells.get(this.active);
@@ -207,14 +207,14 @@ function discard(cell) {
   cell.remove();
 }
 
-// The size at which all images of a grid are in view at once, if there is one.
+// The largest size at which all images of a grid are in view at once, or `least`.
 export function fitting(grid, least = 120) {
   const style = getComputedStyle(grid.node);
   const tall = grid.node.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
   for (let across = 1; across <= grid.rows.length; across++) {
     const size = Math.min(MOST, (grid.sheet.clientWidth - GAP * (across - 1)) / across);
     if (size < least) break;
-    // Half a pixel less, so that rounding cannot push the last one of a line to the next.
+    // Half a pixel less, so that rounding cannot wrap the last image of a line.
     if (Math.ceil(grid.rows.length / across) * (size + GAP) <= tall + GAP) return size - 0.5;
   }
   return least;
@@ -227,8 +227,8 @@ function describe(row) {
   return parts.join(" · ");
 }
 
-// Small signs on a picture: its other kinds (or all, where the group is not plain), and whether
-// somebody confirmed it.
+// Small signs on a picture: its other kinds (or all of them, where several groups are shown), and a
+// tick if it is confirmed.
 function signs(row, own) {
   const kinds = model.kinds(row).slice(own ? 0 : 1);
   const marks = kinds.length ? el("span", { class: "sign kinds" }, own ? null : "+", kinds.map(mark)) : null;

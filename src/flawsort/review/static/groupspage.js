@@ -1,4 +1,4 @@
-// The page of groups: one group's images in a grid, and what can be done with it.
+// The groups page: the images of one group in a grid, and the actions on it.
 
 import { actions } from "./actions.js";
 import { display, heatControl, onDisplay, orderControl, sizeControl } from "./display.js";
@@ -53,7 +53,7 @@ export class GroupsPage {
     this.grid.node.setAttribute("aria-label", `Images of ${this.current === "all" ? "all groups" : model.title(this.current)}`);
     this.note.textContent = this.query ? `${count(rows.length, "image")} found` : "";
     this.empty.hidden = rows.length > 0;
-    this.empty.textContent = this.query ? "No file name matches." : "No images are left in this group. It keeps its name until it is merged.";
+    this.empty.textContent = this.query ? "No file name matches." : "This group has no images left. It stays in the list until you merge it into another.";
     this.drawHead();
   }
 
@@ -80,7 +80,7 @@ export class GroupsPage {
 
   role(group) {
     const choices = Object.entries(ROLE_WORDS).map(([role, words]) => el("option", { value: role }, words));
-    const select = el("select", { "aria-label": "What the group is", class: `role ${group.role}`, onchange: () => actions.role(group, select.value) }, choices);
+    const select = el("select", { "aria-label": "Role of the group", class: `role ${group.role}`, onchange: () => actions.role(group, select.value) }, choices);
     select.value = group.role;
     return select;
   }

@@ -1,4 +1,4 @@
-// One image, large: its heat, its regions, what is known of it, its like, and all that can be done.
+// One image in a large view: heat, regions, facts, similar images and actions.
 
 import { actions, focus } from "./actions.js";
 import { api } from "./api.js";
@@ -18,7 +18,7 @@ export function openImage(list, index) {
   view = new ImageView();
   view.show(list, index);
   const closed = view.box.open().then(() => { view = null; focus.opened = null; });
-  // Keys go to the image, not to the button that closes it.
+  // Focus the image, not the close button.
   view?.stage.focus();
   return closed;
 }
@@ -58,7 +58,7 @@ class ImageView {
     this.drawAlike();
   }
 
-  // What an edit may have changed.
+  // Redraw what an edit may have changed.
   draw() {
     this.facts.replaceChildren(...factsOf(this.row).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
     this.drawFrames();
@@ -93,7 +93,7 @@ class ImageView {
     const at = this.at + by;
     if (at < 0 || at >= this.list.length) return;
     this.show(this.list, at);
-    // A button that was just disabled would take the focus with it.
+    // A button that has just been disabled loses the focus.
     if (document.activeElement === document.body || document.activeElement?.disabled) this.stage.focus();
   }
 
@@ -122,9 +122,9 @@ function factsOf(row) {
   const facts = [["Group", named(model.group(model.groupOf(row)))]];
   if (others.length) facts.push(["Also shows", el("span", { class: "several" }, others.map((id) => named(model.group(id))))]);
   facts.push(["Confirmed", model.confirmed[row] ? "yes ✓" : "not yet"]);
-  if (next && next.id !== model.groupOf(row)) facts.push(["Next nearest", named(next)]);
+  if (next && next.id !== model.groupOf(row)) facts.push(["Next nearest group", named(next)]);
   const alike = sorted(model.members.get(model.groupOf(row)), "typical");
-  facts.push(["Anomaly score", figure(run.scores[row])], ["Most typical of its group", `no. ${number(alike.indexOf(row) + 1)} of ${number(alike.length)}`]);
+  facts.push(["Anomaly score", figure(run.scores[row])], ["Rank in its group", `${number(alike.indexOf(row) + 1)} of ${number(alike.length)}, most typical first`]);
   if (run.flags[row]) facts.push(["Flags", run.flags[row].split(";").join(", ")]);
   return facts;
 }

@@ -1,4 +1,4 @@
-// The keyboard: one table of keys for everything, which the help dialog shows too.
+// The keyboard shortcuts, and the help dialog that lists them.
 
 import { actions } from "./actions.js";
 import { modal } from "./dialogs.js";
@@ -23,18 +23,18 @@ const ON_IMAGES = {
 
 const HELP = [
   ["Images", [
-    ["← ↑ → ↓", "go to another image"], ["Space", "select it, or not"], ["Shift + arrows", "select from here on"],
-    ["Ctrl + A", "select all"], ["Esc", "select none"], ["Enter", "open it"],
+    ["← ↑ → ↓", "go to another image"], ["Space", "select or deselect it"], ["Shift + arrows", "extend the selection"],
+    ["Ctrl + A", "select all"], ["Esc", "clear the selection"], ["Enter", "open it"],
     ["1 – 9", "move to the group with that number"], ["M", "move to a group picked by name"],
     ["N or 0", "move to normal"], ["U", "move to unsure"], ["K", "give it several kinds"],
   ]],
   ["Groups", [
-    ["A", "accept what is selected, else the whole group"], ["S", "make what is selected a new group, else split the group by the tree"],
-    ["G", "merge the group into another"], ["R", "rename the group"], ["[  ]", "the group before, the next group"],
+    ["A", "accept the selected images, or the whole group"], ["S", "make the selected images a new group, or split the group along the tree"],
+    ["G", "merge the group into another"], ["R", "rename the group"], ["[  ]", "previous group, next group"],
   ]],
   ...PAGES.filter((page) => page.keys).map((page) => [page.title, page.keys]),
   ["Everywhere", [
-    ["Ctrl + Z", "undo"], ["Ctrl + Shift + Z", "redo"], ["H", "heat maps on or off"], [`Alt + 1 – ${PAGES.length}`, "the pages"], ["?", "this list"],
+    ["Ctrl + Z", "undo"], ["Ctrl + Shift + Z", "redo"], ["H", "heat maps on or off"], [`Alt + 1 – ${PAGES.length}`, "go to a page"], ["?", "show this list"],
   ]],
 ];
 
@@ -57,7 +57,7 @@ function undoing(event) {
   return true;
 }
 
-// What a key does to the images or groups in focus; false where it does nothing.
+// Apply a key to the images or groups in focus. Returns whether the key is in use.
 export function act(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return false;
   const key = event.key.toLowerCase();
@@ -70,10 +70,10 @@ export function act(event) {
 // The page that Alt and a digit go to, if there is one.
 const pageOf = (event) => (event.altKey ? PAGES[Number(/^Digit([1-9])$/.exec(event.code)?.[1]) - 1] : undefined);
 
-// page: () => the page in view, whose own keys go first. go: (place) => void, to another page.
+// page: () => the page in view; its own keys take precedence. go: (place) => void, opens another page.
 export function listen(page, go) {
   addEventListener("keydown", (event) => {
-    // The last one opened is on top.
+    // The dialog opened last is on top.
     const dialog = [...document.querySelectorAll("dialog[open]")].at(-1);
     if (event.defaultPrevented || event.repeat || typing(event.target)) return;
     let used = true;

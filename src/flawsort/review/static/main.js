@@ -1,4 +1,4 @@
-// The page of a run: loads it, shows one of its pages, and keeps them all up to date.
+// The review of a run: loads the run, shows one of its pages, and keeps all pages up to date.
 
 import { focus } from "./actions.js";
 import { api } from "./api.js";
@@ -12,7 +12,7 @@ import { selection } from "./selection.js";
 import { selectionBar } from "./selectionbar.js";
 
 const LOOK_EVERY = 20_000;
-// Where one begins, and where groups are shown one by one.
+// The start page, which shows groups one by one.
 const HOME = PAGES[0].place;
 
 let pages;
@@ -21,7 +21,7 @@ let at = { place: null, group: null };
 
 const page = () => pages.get(at.place);
 
-// The address says where one is, so that a reload or a bookmark comes back to it.
+// The address holds the page and group, so that a reload or a bookmark returns to them.
 function readAddress() {
   const [name, id] = location.hash.slice(1).split("/");
   const group = id === "all" ? "all" : Number.parseInt(id, 10);
@@ -34,7 +34,7 @@ function go(place, group = at.group) {
   show();
 }
 
-// A group that is gone was merged or emptied: go to the one in its place.
+// A missing group was merged or emptied: use the next one.
 function standing(group) {
   if (group === "all" || model.byId.has(group)) return group;
   return (model.groups.find((one) => one.id > group && one.n) ?? model.groups[0]).id;

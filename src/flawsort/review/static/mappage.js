@@ -1,4 +1,4 @@
-// The page of the map: pan, zoom, and a lasso whose images become the selection.
+// The map page: pan, zoom, and a lasso that selects images.
 
 import { $, button, el, figure, placeTip } from "./dom.js";
 import { openImage } from "./imageview.js";
@@ -11,7 +11,7 @@ import { selection } from "./selection.js";
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const CLICK = 5; // pixels: a shorter drag is a click
-const ROOM = { pad: 26, foot: 62 }; // the bar of the selection covers the foot
+const ROOM = { pad: 26, foot: 62 }; // the selection bar covers the bottom
 const LABEL = "Map of all images: those that look alike lie near each other. Arrow keys go from image to image, Space selects, Enter opens.";
 
 const SCENE = {
@@ -27,7 +27,7 @@ export class MapPage {
   static title = "Map";
   static rail = true;
   static keys = [
-    ["← ↑ → ↓", "go to the next image that way"], ["Space, Enter", "select, open"], ["+  −", "zoom"], ["L, P", "lasso, pan"], ["F", "show all"],
+    ["← ↑ → ↓", "go to the next image in that direction"], ["Space, Enter", "select, open"], ["+  −", "zoom"], ["L, P", "lasso, pan"], ["F", "show all"],
   ];
 
   constructor() {
@@ -40,7 +40,7 @@ export class MapPage {
       button("−", () => this.view.zoomBy(1 / 1.5), { css: "step", "aria-label": "Zoom out" }),
       button("+", () => this.view.zoomBy(1.5), { css: "step", "aria-label": "Zoom in" }),
       button("Show all", () => this.view.fit(), { key: "F" }),
-      el("p", { class: "hint" }, "Draw around images to select them, then make them a group (S) or move them (M). The wheel zooms; a click on a group in the list shows it alone."));
+      el("p", { class: "hint" }, "Draw around images to select them, then make them a group (S) or move them (M). The mouse wheel zooms. Click a group in the list to show only that group."));
     this.node = el("section", { class: "page map-page", "aria-label": "Map" }, bar, this.canvas);
     this.use("lasso");
     this.listen();
@@ -51,7 +51,7 @@ export class MapPage {
 
   listed() { return this.view.group ?? "all"; }
 
-  // One group alone, or all of them.
+  // Show one group only, or all groups.
   choose(id) {
     this.view.group = id === "all" || id === this.view.group ? null : id;
     this.later();
@@ -143,7 +143,7 @@ export class MapPage {
     openImage(rows, rows.indexOf(row));
   }
 
-  // Show what is at a place, beside it.
+  // Mark an image and show its tooltip; -1 for none.
   point(row) {
     if (row === this.view.at) return;
     this.view.at = row;

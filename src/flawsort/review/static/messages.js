@@ -1,17 +1,17 @@
-// What happened, for those who see it and those who hear it.
+// Messages about what happened, on the screen and for screen readers.
 
 import { $, button, el } from "./dom.js";
 
 let quiet = null;
 
-// Read out, for those who do not see what happened.
+// Have a screen reader read a text.
 export function say(text) {
-  $("said").textContent = "";
-  // A live region that is told the same words twice says them once.
-  setTimeout(() => { $("said").textContent = text; }, 30);
+  $("live").textContent = "";
+  // A live region does not read the same text twice unless it is cleared first.
+  setTimeout(() => { $("live").textContent = text; }, 30);
 }
 
-// What happened, shown for a moment and read out.
+// Show a message for five seconds, and have it read.
 export function announce(text, { undo } = {}) {
   const toast = $("toast");
   say(text);

@@ -1,4 +1,4 @@
-// The run, which never changes, and the groups as they stand, which the server replays from edits.
+// The run, which never changes, and the current groups, which the server derives from the edits.
 
 import { unpack } from "./dom.js";
 
@@ -37,13 +37,13 @@ export const model = {
   group: (id) => model.byId.get(id),
   title: (id) => model.byId.get(id)?.title ?? `Group ${id}`,
   groupOf: (row) => model.state.labels[row],
-  // All groups of an image, its own first.
+  // All groups of an image, its own group first.
   kinds: (row) => model.state.kinds[row] ?? [model.state.labels[row]],
   flaws: () => model.groups.filter((group) => group.role === "flaw"),
   firstOf: (role) => model.groups.find((group) => group.role === role),
 };
 
-// Flaws, then what is normal, then what is unsure; by id, so that nothing jumps while counts change.
+// Flaws, then normal, then unsure groups; by id, so that the order does not depend on counts.
 function inOrder(groups) {
   const rank = { flaw: 0, normal: 1, unsure: 2 };
   return [...groups].sort((a, b) => rank[a.role] - rank[b.role] || a.id - b.id);
@@ -63,8 +63,8 @@ export const ORDERS = {
 
 export const sorted = (rows, order) => [...rows].sort((a, b) => ORDERS[order].by(a, b) || a - b);
 
-// The group that a region is like as the groups stand, or -1: its image's own group, or the one
-// where most images of the cluster are now that it was found to be like.
+// The current group that a region resembles, or -1. A region like its image's own cluster follows the
+// image; another region goes where most images of the cluster it resembles are now.
 export function regionGroup(region) {
   const { regions, clusters } = model.run;
   const [row, like] = [regions.image[region], regions.cluster[region]];
@@ -84,5 +84,5 @@ function whereClustersWent(clusters) {
   return new Map([...tally].map(([cluster, of]) => [cluster, mostOf(of)]));
 }
 
-// The key with the largest count, the smaller one where two are equal.
+// The key with the largest count; the smaller key in a tie.
 export const mostOf = (counts) => [...counts].sort((a, b) => b[1] - a[1] || a[0] - b[0])[0][0];

@@ -1,4 +1,4 @@
-// New images that were sorted into the groups later: how many of which kind, what rises, what is new.
+// The page of new images sorted into the groups later: counts, increases and new kinds.
 
 import { api } from "./api.js";
 import { button, count, el, number, percent } from "./dom.js";
@@ -40,7 +40,7 @@ export class NewPage {
     const { reason } = batches.find((one) => one.name === this.name);
     const batch = reason ? null : await reading(api.batch(this.name));
     if (turn !== this.turn) return;
-    if (!batch) return void this.body.replaceChildren(el("p", { class: "warnings" }, reason || "It cannot be shown."));
+    if (!batch) return void this.body.replaceChildren(el("p", { class: "warnings" }, reason || "This batch cannot be shown."));
     this.batch = batch;
     this.drawBatch();
   }
@@ -48,7 +48,7 @@ export class NewPage {
   drawNone() {
     this.body.replaceChildren(el("div", { class: "empty" }, el("p", {}, "No new images have been sorted into this run yet."),
       el("p", {}, el("code", {}, "flawsort assign new/ --run run/ --keep monday")),
-      el("p", { class: "hint" }, "sorts a folder into these groups and keeps what it found here: a count for each group and day or lot, what increases, and the images that are like no group.")));
+      el("p", { class: "hint" }, "sorts a folder of images into these groups. The result appears here: counts for each group by day or lot, increases, and images that match no group.")));
   }
 
   drawBatch() {
@@ -63,11 +63,11 @@ export class NewPage {
   rises() {
     if (!this.batch.rises.length) return [];
     const items = this.batch.rises.map(({ group, period, count: seen, expected }) =>
-      el("li", { class: "with-mark" }, signOf(group), el("span", {}, `${titleOf(group)} in ${period}: ${number(seen)}, where about ${expected.toFixed(expected < 10 ? 1 : 0)} would be expected`)));
+      el("li", { class: "with-mark" }, signOf(group), el("span", {}, `${titleOf(group)} in ${period}: ${number(seen)}, about ${expected.toFixed(expected < 10 ? 1 : 0)} expected`)));
     return [el("div", { class: "warnings", role: "note" }, el("strong", {}, count(items.length, "increase")), el("ul", { class: "plain" }, items))];
   }
 
-  // A row a group with the same scale in all, so that they can be compared.
+  // One row per group, all on the same scale, so that groups can be compared.
   charts() {
     const { counts, rises } = this.batch;
     const most = Math.max(1, ...counts.table.flat());
@@ -90,7 +90,7 @@ export class NewPage {
   proposals() {
     return this.batch.proposals.filter((rows) => rows.length).map((rows, index) => el("section", { class: "panel" },
       el("h2", {}, `Proposed new kind ${index + 1}`, el("span", {}, count(rows.length, "image"))),
-      el("p", { class: "hint" }, "Like no group of this run, and like each other. Cluster again with them, and they become a group, while all names given here stay: ",
+      el("p", { class: "hint" }, "These images match no group of this run and look alike. Cluster again with them to make them a group. All names given here are kept: ",
         el("code", {}, "flawsort cluster parts/ new/ --labels-from run/ -o run2/")),
       this.strip(rows)));
   }
@@ -98,7 +98,7 @@ export class NewPage {
   pictures() {
     const { batch, chosen: group } = this;
     const rows = batch.groups.flatMap((id, row) => (group === null || id === group ? [row] : []));
-    // The least certain first: they are what a person wants to look at.
+    // The least certain first: those need a look most.
     rows.sort((a, b) => (batch.table.confidence[a] ?? 0) - (batch.table.confidence[b] ?? 0) || a - b);
     return el("section", { class: "panel" }, el("h2", {}, group === null ? "Images" : titleOf(group), el("span", {}, `${count(rows.length, "image")}, the least certain first`)), this.strip(rows));
   }
@@ -127,7 +127,7 @@ function bars(values, periods, most, id, risen) {
       el("i", { css: { height: `calc((100% - 1.2rem) * ${value / most})` } }))));
 }
 
-// The periods above their bars, or the first and the last where there is no room for all.
+// The periods above their bars; only the first and the last where there are too many.
 function axis(periods) {
   if (periods.length <= FEW_PERIODS) return el("div", { class: "bars axis" }, periods.map((period) => el("span", { class: "clip", title: period }, period)));
   return `${periods[0]} → ${periods.at(-1)}`;

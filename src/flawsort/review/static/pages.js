@@ -2,19 +2,19 @@
 // write its script and put its class here.
 //
 // A page is a class with
-//   static place, title   its address after the #, and what its tab says
-//   static rail           whether the list of groups is beside it
-//   static keys           its own keys for the help, as [key, what it does]; may be missing
-//   constructor(shell)    shell.go(place, group) goes elsewhere; shell.changed() after another group is shown
+//   static place, title   its address after the #, and the text of its tab
+//   static rail           whether the list of groups is shown beside it
+//   static keys           its own keys for the help, as [key, description]; optional
+//   constructor(shell)    shell.go(place, group) opens another page; call shell.changed() after showing another group
 //   node                  its element
-//   draw(group)           shows the run and its groups as they are. group: the id chosen in the list, or "all"
-// and, where it has any use for them,
-//   listed()              what the list of groups marks: an id, "all" or null
-//   choose(id)            what a click in the list does; without it, one goes to the page of groups
-//   show(id)              goes to a group, after an edit made it
-//   group(), row()        the id and the image that keys are for, or null
-//   key(event)            does what a key of its own does, and returns whether it did
-//   focus()               takes the focus of the keyboard
+//   draw(group)           shows the run and its current groups. group: the id chosen in the list, or "all"
+// and optionally
+//   listed()              the entry marked in the list of groups: an id, "all" or null
+//   choose(id)            called on a click in the list; without it, the click opens the groups page
+//   show(id)              goes to a group that an edit has made
+//   group(), row()        the group id and the image that keys apply to, or null
+//   key(event)            handles a key of the page, and returns whether it did
+//   focus()               takes the keyboard focus
 
 import { ExportPage } from "./exportpage.js";
 import { GroupsPage } from "./groupspage.js";

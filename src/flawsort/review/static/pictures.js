@@ -5,10 +5,10 @@ import { display } from "./display.js";
 import { regionFrame } from "./marks.js";
 import { model, regionGroup } from "./model.js";
 
-// With the run's fingerprint the browser may keep it for ever.
+// The run's fingerprint in the address lets the browser cache the picture for ever.
 const address = (kind, row, ending) => `${kind}/${row}.${ending}?v=${encodeURIComponent(model.run.fingerprint)}`;
 
-// Heat must lie exactly over the picture, whose shape is known once it is here.
+// Heat must cover the picture exactly; its aspect ratio is known once it has loaded.
 function fit(inner, image) {
   const aspect = image.naturalWidth / image.naturalHeight || 1;
   inner.style.setProperty("--aspect", aspect);
@@ -17,7 +17,7 @@ function fit(inner, image) {
   inner.classList.add("here");
 }
 
-// source: "thumb" or "image". heat: whether heat is drawn over it; by itself as the display is set.
+// source: "thumb" or "image". heat: whether to draw heat over it; follows the display setting by default.
 export function picture(row, { source = "thumb", heat = display.heat } = {}) {
   const image = el("img", { alt: "", decoding: "async", draggable: "false" });
   const inner = el("span", { class: "picture" }, image);
@@ -30,7 +30,7 @@ export function picture(row, { source = "thumb", heat = display.heat } = {}) {
 
 export const glow = (row) => el("img", { class: "glow", src: address("heat", row, "png"), alt: "", draggable: "false", decoding: "async" });
 
-// Stop loading what nobody looks at any more, so that what is in view comes first.
+// Stop loading pictures that are out of view, so that those in view load first.
 export function release(node) {
   for (const image of node.querySelectorAll("img")) image.removeAttribute("src");
 }

@@ -1,4 +1,4 @@
-// The queue: one question at a time, the one whose answer labels most. Made for the keyboard.
+// The queue page: one question at a time, starting with the one whose answer labels most images.
 
 import { actions } from "./actions.js";
 import { api } from "./api.js";
@@ -19,12 +19,12 @@ export class QueuePage {
   static title = "Queue";
   static rail = true;
   static keys = [
-    ["Enter", "yes: accept"], ["N", "name the group"], ["0", "it is normal"], ["U", "unsure"], ["J", "ask later"], ["O", "open the image in focus"],
+    ["Enter", "yes: accept"], ["N", "name the group"], ["0", "mark as normal"], ["U", "mark as unsure"], ["J", "ask later"], ["O", "open the image in focus"],
     ["G  S  M  1 – 9", "merge, split, move"],
   ];
 
   constructor(shell) {
-    Object.assign(this, { shell, answer: null, asked: "", skipped: [], turn: 0 });
+    Object.assign(this, { shell, answer: null, shown: "", skipped: [], turn: 0 });
     this.grid = new Grid({ label: "Examples", open: openImage, enterOpens: false, size: fitting });
     this.tiles = el("dl", { class: "tiles" });
     this.meter = el("span", { class: "meter big" }, el("i"));
@@ -41,7 +41,7 @@ export class QueuePage {
   listed() { return this.group(); }
   row() { return this.question?.kind === "image" ? this.question.rows[0] : this.grid.focused; }
 
-  // Ask the server again: every edit may change what is worth asking.
+  // Ask the server again: every edit may change the next question.
   async draw() {
     if (this.node.hidden) return;
     const turn = ++this.turn;
@@ -58,24 +58,24 @@ export class QueuePage {
     this.meter.firstChild.style.width = `${(100 * done) / Math.max(1, total)}%`;
     const tile = (name, value, words) => el("div", {}, el("dt", {}, name), el("dd", {}, value), el("dd", { class: "words" }, words));
     this.tiles.replaceChildren(
-      tile("Done", `${number(done)} of ${number(total)}`, "images that somebody confirmed"),
-      tile("Answers given", number(spent), done > spent && spent ? `${(done / spent).toFixed(1)} images confirmed by each` : "so far"),
+      tile("Done", `${number(done)} of ${number(total)}`, "images confirmed"),
+      tile("Answers given", number(spent), done > spent && spent ? `${(done / spent).toFixed(1)} images confirmed per answer` : "so far"),
       tile("Purity", `≈ ${percent(pure)}`, "of images seem to be in the right group"));
   }
 
   drawQuestion() {
     if (!this.answer) return;
     const { question } = this;
-    const asked = JSON.stringify(question && [question.kind, question.group, question.rows]);
-    const fresh = asked !== this.asked;
-    this.asked = asked;
+    const shown = JSON.stringify(question && [question.kind, question.group, question.rows]);
+    const fresh = shown !== this.shown;
+    this.shown = shown;
     this.grid.node.hidden = question?.kind !== "group";
     this.one.hidden = question?.kind !== "image";
     this.tools.hidden = !question;
     if (!question) return this.drawNothing();
     if (question.kind === "group") this.drawGroup(question, fresh);
     else this.drawImage(question);
-    // So that the next key answers, wherever the last one was pressed.
+    // Focus the question, so that the next key answers it.
     if (fresh && !document.querySelector("dialog[open]")) (question.kind === "group" ? this.grid.node : this.one).focus();
     return undefined;
   }
@@ -132,7 +132,7 @@ export class QueuePage {
 
   async drawAlike(row, beside) {
     const found = await reading(api.similar(row, BESIDE));
-    if (found && beside.isConnected) beside.prepend(this.strip("Most like it", found.map((one) => one.row)));
+    if (found && beside.isConnected) beside.prepend(this.strip("Most similar", found.map((one) => one.row)));
   }
 
   yes() {
@@ -143,7 +143,7 @@ export class QueuePage {
     return edit("accept", { group: question.group }, `accept all of ${model.title(question.group)}`);
   }
 
-  // What is selected is meant, or else the whole group: its role, and that it was looked at.
+  // Applies to the selected images, or to the whole group: sets its role and accepts it.
   async normal() {
     if (selection.size || this.question?.kind === "image") return actions.moveTo("normal");
     const group = model.group(this.group());

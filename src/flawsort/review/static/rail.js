@@ -1,4 +1,4 @@
-// The list of groups beside the images: to look at, to drop images on, to read the numbers off.
+// The list of groups beside the images. Click a group to show it, or drop images on it to move them.
 
 import { move } from "./actions.js";
 import { count, el, number, percent } from "./dom.js";
@@ -7,9 +7,9 @@ import { colourOf, mark } from "./marks.js";
 import { model } from "./model.js";
 
 const ROLES = { flaw: "Kinds of flaws", normal: "Normal", unsure: "Unsure" };
-const EMPTY = { normal: "Drop or press N: images without a flaw", unsure: "Drop or press U: images to come back to" };
+const EMPTY = { normal: "Images without a flaw: drop them here or press N", unsure: "Images to decide later: drop them here or press U" };
 
-// Which of its keys moves images to a group: its number, or the letter of its role.
+// The key that moves images to a group: its number, or the first letter of its role.
 function keyOf(group) {
   if (group.role === "flaw") {
     const nth = model.flaws().indexOf(group) + 1;
@@ -42,7 +42,7 @@ function item(group, current) {
 }
 
 export class Rail {
-  // choose(id): what a click does; an id, or "all".
+  // choose(id): called on a click, with an id or "all".
   constructor(choose) {
     Object.assign(this, { choose, current: null });
     this.node = el("nav", { class: "rail", id: "rail", "aria-label": "Groups", onclick: (event) => this.click(event), onkeydown: (event) => this.key(event) });
@@ -54,7 +54,7 @@ export class Rail {
     const top = this.node.scrollTop;
     this.node.replaceChildren(this.everything(), ...Object.keys(ROLES).map((role) => this.section(role)));
     this.node.scrollTop = top;
-    // One of them is in the order of Tab in any case.
+    // One entry must always be reachable with Tab.
     if (!this.node.querySelector(".rail-item[tabindex='0']")) this.node.querySelector(".rail-item").tabIndex = 0;
     if (had) this.node.querySelector(`[data-group="${had}"]`)?.focus();
   }

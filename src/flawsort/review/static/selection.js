@@ -1,4 +1,4 @@
-// The selected images: rows of the run, whatever page shows them.
+// The selected images as rows of the run, shared by all pages.
 
 const listeners = new Set();
 let rows = new Set();
@@ -16,8 +16,8 @@ export const selection = {
   rows: () => [...rows].sort((a, b) => a - b),
 
   only(row) { anchor = row; changed(new Set([row])); },
-  all(some) { changed(new Set(some)); },
-  add(some) { changed(new Set([...rows, ...some])); },
+  all(chosen) { changed(new Set(chosen)); },
+  add(more) { changed(new Set([...rows, ...more])); },
   clear() { anchor = null; if (rows.size) changed(new Set()); },
 
   toggle(row) {
@@ -27,7 +27,7 @@ export const selection = {
     changed(next);
   },
 
-  // From where it began to `row`, in the order in which `list` shows them.
+  // Select from the anchor to `row`, in the order of `list`.
   reach(row, list) {
     const [from, to] = [list.indexOf(anchor), list.indexOf(row)];
     if (from < 0 || to < 0) return selection.only(row);

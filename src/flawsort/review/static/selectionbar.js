@@ -1,4 +1,4 @@
-// What can be done with the selected images, at the foot of the page while there are any.
+// The actions for the selected images, at the bottom of the page while any are selected.
 
 import { actions } from "./actions.js";
 import { button, count, el } from "./dom.js";

@@ -1,4 +1,4 @@
-// Split a group where the tree first parts it: a look at the parts before it is done.
+// Split a group where the tree first divides it, with a preview of the parts.
 
 import { api } from "./api.js";
 import { modal } from "./dialogs.js";
@@ -19,7 +19,7 @@ function partOf(rows, index, group) {
     el("div", { class: "strip" }, thumbs));
 }
 
-// Ask into how many parts; the largest keeps the group's name, each other becomes a group.
+// Ask for the number of parts. The largest keeps the group's name; every other part becomes a new group.
 export async function splitByTree(group) {
   const box = modal(`Split ${group.title}`, "wide");
   const body = el("div", { class: "parts", "aria-live": "polite" });
@@ -40,7 +40,7 @@ export async function splitByTree(group) {
   const slider = el("input", { type: "range", min: 2, max: most, value: 2, "aria-label": "Number of parts", oninput: () => load(Number(slider.value)) });
   slider.addEventListener("keydown", (event) => { if (event.key === "Enter") yes.click(); });
   box.node.append(
-    el("p", { class: "hint" }, "Where the tree of merges parts the group first. The largest part keeps the name."),
+    el("p", { class: "hint" }, "The group is split where its tree of merges first divides it. The largest part keeps the name."),
     most > 2 ? el("div", { class: "row" }, words, slider) : words, body,
     el("div", { class: "row end" }, button("Cancel", () => box.done(null)), yes));
   load(2);
@@ -49,7 +49,7 @@ export async function splitByTree(group) {
   const chosen = await answer;
   if (!chosen) return;
   for (const rows of chosen.slice(1)) {
-    // Each part is an edit of its own, and undone on its own.
+    // Each part is a separate edit, so each can be undone separately.
     if (!model.group(group.id)) return;
     await edit("split", { group: group.id, images: rows }, `split ${count(rows.length, "image")} off ${group.title}`);
   }

@@ -1,4 +1,4 @@
-// The page of the tree: how groups merge, and what another number of groups would make of them.
+// The tree page: how groups merge, and a preview of the groups at another cut.
 
 import { button, count, el, number, soon } from "./dom.js";
 import { edit } from "./editing.js";
@@ -31,7 +31,7 @@ export class TreePage {
     this.node = el("section", { class: "page scroll-page tree-page", "aria-label": "Tree" },
       el("div", { class: "panel" },
         el("div", { class: "bar" }, this.words, this.less, this.slider, this.more, this.yes, this.back), this.tree,
-        el("p", { class: "hint" }, "Every fork joins two groups; the higher, the more unlike they are. The dashed line cuts the tree; click to cut it elsewhere. Nothing changes until you press the button, and then it can be undone.")),
+        el("p", { class: "hint" }, "Every fork joins two groups: the higher the fork, the more they differ. The dashed line cuts the tree; click to cut it at another height. Nothing changes until you press the button, and you can undo the cut.")),
       this.note, this.cards);
     this.later = soon(() => this.draw());
   }
@@ -51,7 +51,7 @@ export class TreePage {
   draw() {
     if (this.node.hidden) return;
     const { run, state } = model;
-    // An edit elsewhere, or undo, brings the slider back to what is.
+    // An edit elsewhere, or an undo, resets the slider to the current cut.
     if (this.k === null || this.version !== state.version) this.k = state.k;
     this.version = state.version;
     Object.assign(this.slider, { min: run.k.min, max: Math.max(run.k.max, this.k), disabled: run.n < 3 });
@@ -66,18 +66,18 @@ export class TreePage {
     const parts = heirs(cutTree(model.tree, this.k));
     this.tree.replaceChildren(this.drawTree(parts));
     const kept = state.confirmed.length;
-    this.note.textContent = kept ? `${count(kept, "image")} confirmed by people stay in their groups, whatever the cut.` : "No image is confirmed yet: a cut may move any of them.";
+    this.note.textContent = kept ? `Confirmed images stay in their groups at any cut: ${number(kept)} so far.` : "No image is confirmed yet, so a cut may move any image.";
     this.cards.replaceChildren(...parts.map(card));
   }
 
   drawTree(parts) {
-    if (model.run.n < 2) return el("p", { class: "empty" }, "One image has no tree.");
+    if (model.run.n < 2) return el("p", { class: "empty" }, "A single image has no tree.");
     const colour = new Map(parts.flatMap((part) => part.rows.map((row) => [row, colourOf(part.id)])));
     return drawTree(model.tree, this.k, TREE, (row) => colour.get(row), (k) => this.set(k));
   }
 }
 
-// Which group each cluster would most likely become: that of most of its images, each once.
+// The group that each cluster would most likely become: the one most of its images are in; each group once.
 function heirs(clusters) {
   const overlaps = clusters.flatMap((rows, cluster) => {
     const counts = new Map();
@@ -98,7 +98,7 @@ function card({ rows, known, id }) {
   const counts = new Map();
   for (const row of rows) counts.set(model.groupOf(row), (counts.get(model.groupOf(row)) ?? 0) + 1);
   const most = mostOf(counts);
-  const from = known && counts.size === 1 && counts.get(id) === model.group(id).n ? "as it is" : `mostly from ${model.title(most)}`;
+  const from = known && counts.size === 1 && counts.get(id) === model.group(id).n ? "unchanged" : `mostly from ${model.title(most)}`;
   return el("article", { class: "card", css: { "--group": colourOf(id) } },
     el("header", {}, mark(id), el("h3", { class: "clip" }, known ? model.title(id) : "New group"), el("span", { class: "soft number" }, number(rows.length))),
     el("p", { class: "soft small clip" }, from),

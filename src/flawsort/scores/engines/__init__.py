@@ -1,4 +1,5 @@
-"""Where patches are compared: on the CPU by NumPy or in eight bits, on a GPU by torch or Triton."""
+"""The engines that compare patches: on the CPU with NumPy or in int8, on a GPU with torch or
+Triton."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from flawsort.scores.engines.cpu import CpuEngine
 
 __all__ = ["ARITHMETIC", "CpuEngine", "Engine", "choose_engine"]
 
-# What each device can compute in, its default first.
+# The arithmetic that each device supports, the default first.
 ARITHMETIC = {
     CPU: ("int8", "float32", "bfloat16"),
     **{kind: gpu.arithmetic for kind, gpu in GPUS.items()},
@@ -22,11 +23,11 @@ ARITHMETIC = {
 def choose_engine(
     device: str | None = None, arithmetic: str | None = None, *, exact: bool = False
 ) -> Engine:
-    """The engine for a device: None for a GPU if torch sees one, else the CPU.
+    """The engine for a device. device: None for a GPU if torch finds one, else the CPU.
 
-    arithmetic: of the products, see ARITHMETIC; None for the fastest that is good enough for the
-    size of the work, or, if exact, for one in which distances of float16 patches are right to the
-    last digits of float32: float32 on the CPU, float16 (with sums in float32) on a GPU.
+    arithmetic: of the products, see ARITHMETIC. None chooses the fastest that is precise enough for
+    the amount of work. If `exact`, it chooses one that gives the distances of float16 patches in
+    full float32 precision: float32 on the CPU, float16 (with sums in float32) on a GPU.
     """
     device = choose_device(device)
     gpu = gpu_of(device)
@@ -49,8 +50,8 @@ def choose_engine(
 
 @cache
 def _kernels_run(device: str) -> bool:
-    """Whether Triton is there and its kernels run on this GPU: they need a compiler, and more
-    shared memory than small cards have. Plain torch does the same without them."""
+    """Whether Triton is installed and its kernels run on this GPU. They need a compiler, and more
+    shared memory than small GPUs have. Plain torch gives the same results without them."""
     if find_spec("triton") is None:
         return False
     try:
@@ -65,7 +66,7 @@ def _kernels_run(device: str) -> bool:
         gpu = gpu_of(device)
         if gpu is not None:
             gpu.synchronize(torch.device(device))
-    except Exception:  # whatever a compiler or a driver may raise
+    except Exception:  # a compiler or a driver may raise anything
         return False
     return True
 

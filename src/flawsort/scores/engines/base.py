@@ -1,4 +1,4 @@
-"""What an engine is: the inner loop of `scores.nearest` on some device in some arithmetic."""
+"""The interface of an engine: the inner loop of `scores.nearest` on a device, in an arithmetic."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from flawsort.scores.peer_statistics import PeerStatistic
 
 
 class Engine(Protocol):
-    """Where patches are compared. All arrays are NumPy's; the functions are nearest's and
-    distances', and say there what they take and give."""
+    """Compares patches. All arrays are NumPy arrays. The methods are documented as functions in
+    `scores.nearest` and `scores.hausdorff`."""
 
     @property
     def name(self) -> str:
-        """For the run: "NumPy on the CPU, float32"."""
+        """Its name in the run, such as "NumPy on the CPU, float32"."""
 
     @property
     def searched_by(self) -> str:
-        """The same for the search in a bank."""
+        """The same, for the search in a bank."""
 
     @property
     def exact_flop(self) -> float:
-        """Up to this much arithmetic a search among normals is exact."""
+        """The number of operations up to which a search among normals is exact."""
 
     def for_work(self, flop: float) -> Engine:
-        """The engine for so much arithmetic: itself, unless it leaves its arithmetic open."""
+        """The engine for this many operations: itself, unless its arithmetic depends on them."""
 
     def nearest_in_bank(
         self, queries: Floats, bank: Floats, *, progress: Progress | None = None
@@ -51,12 +51,12 @@ class Engine(Protocol):
         references: Floats,
         statistic: PeerStatistic,
         *,
-        own: Ints | None = None,
+        self_rows: Ints | None = None,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]: ...
 
     def expected_from_peers(
-        self, patches: Floats, chosen: Ints, references: Floats, own: Ints
+        self, patches: Floats, chosen: Ints, references: Floats, self_rows: Ints
     ) -> NDArray[np.float32]: ...
 
     def mean_distances(

@@ -1,4 +1,4 @@
-"""The engine that needs nothing: NumPy's BLAS, or eight bits where that is enough."""
+"""The default engine, without extra packages: NumPy's BLAS, or int8 if it is precise enough."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from flawsort.scores.engines.int8 import Int8
 from flawsort.scores.nearest import SINGLES, BagProduct, Nearest
 from flawsort.scores.peer_statistics import PeerStatistic
 
-# About 20 seconds on two cores. Beyond it the search in a bank goes through inverted lists;
-# docs/evidence/performance.md has the recall and what it costs in NMI.
+# About 20 seconds on two cores. Larger searches in a bank use inverted lists;
+# docs/evidence/performance.md has their recall and the cost in NMI.
 EXACT_FLOP = 2e12
-# Up to this much, a few seconds, there is nothing to be won by eight bits.
+# Up to this many operations, a few seconds, int8 saves nothing.
 SINGLES_FLOP = 5e11
 
 
 class CpuEngine:
-    """arithmetic: "float32", or "int8" for the comparison of bags with each other, where errors
-    of 0.003 in a distance average out; "auto" takes int8 where the work is large. The search in a
-    bank is always in float32."""
+    """Compares patches on the CPU.
+
+    arithmetic: "float32"; "int8" for comparing bags with each other, where errors of 0.003 in a
+    distance average out; "auto" for int8 if the work is large. The search in a bank is always in
+    float32.
+    """
 
     def __init__(self, arithmetic: Literal["float32", "int8", "auto"] = "float32") -> None:
         self._arithmetic = arithmetic
@@ -73,18 +76,18 @@ class CpuEngine:
         references: Floats,
         statistic: PeerStatistic,
         *,
-        own: Ints | None = None,
+        self_rows: Ints | None = None,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
         bags = self._product(patches)
         return nearest.fold_references(
-            patches, references, statistic, own=own, bags=bags, progress=progress
+            patches, references, statistic, self_rows=self_rows, bags=bags, progress=progress
         )
 
     def expected_from_peers(
-        self, patches: Floats, chosen: Ints, references: Floats, own: Ints
+        self, patches: Floats, chosen: Ints, references: Floats, self_rows: Ints
     ) -> NDArray[np.float32]:
-        return nearest.expected_from_peers(patches, chosen, references, own)
+        return nearest.expected_from_peers(patches, chosen, references, self_rows)
 
     def mean_distances(
         self, bags: Bags, *, progress: Progress | None = None

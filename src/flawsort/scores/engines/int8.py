@@ -1,16 +1,16 @@
-"""Bags multiplied in eight bits: three to four times as fast as single precision on a CPU.
+"""Bags multiplied in int8: three to four times as fast as single precision on a CPU.
 
-Patches are turned by one fixed rotation, which gives every number of every backbone's patches
-about the same spread, and rounded to whole numbers from -63 to 63. What is computed is the
-distance between the *rounded* patches, which is near zero for patches that are alike, where the
-dot product alone would leave the errors of their lengths:
+A fixed rotation gives all components of the patches about the same spread, whatever the backbone.
+They are then rounded to integers from -63 to 63. The distance is computed between the *rounded*
+patches, so that it is near zero for similar patches; the dot product alone would include the
+errors of their lengths:
 
     |a - b|^2 = |a|^2 + |b|^2 - 2 a.b
 
-The lengths ride along in four more columns of the product, so that its maxima along rows and
-along columns are both what is sought. The rounding adds 2 dim / 12 steps squared on average, which
-is taken off again. Distances, which lie between 0 and 2, come out right to about 0.003; patches
-that are nearer than 0.02 to each other are all about equally near.
+The lengths are stored in four more columns of the product, so its maxima along rows and along
+columns give the smallest distances directly. Rounding adds 2 dim / 12 squared steps on average,
+which are subtracted. Distances lie between 0 and 2 and have an error of about 0.003; distances
+below 0.02 cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from flawsort.scores.nearest import BothWays
 if TYPE_CHECKING:
     import onnxruntime
 
-# Seven bits: processors without an instruction for it add two products in 16 bits, which
-# 127 x 63 + 127 x 63 fits and eight bits would not.
+# Seven bits: processors without an int8 instruction add two products in 16 bits. 127 x 63 + 127 x
+# 63 fits, and products of eight bits would not.
 LEVELS = 63
 ZERO_POINT = 64
-# Numbers beyond so many standard deviations are cut off; after the rotation there are hardly any.
+# Values beyond this many standard deviations are clipped; after the rotation there are hardly any.
 SPREAD = 4.5
-# Of a product of bags, so many rows are made at a time: 4 MB for bags of 1,024 patches.
+# The number of rows of a product that are computed at a time: 4 MB for bags of 1,024 patches.
 ROWS = 1024
 
 
@@ -52,7 +52,7 @@ class RoundedBags:
 
 
 class Int8:
-    """Bags of one dimension, multiplied in eight bits by onnxruntime."""
+    """Multiplies bags in int8 with onnxruntime. dim: of their patches."""
 
     def __init__(self, dim: int) -> None:
         self._step = min(1.0, SPREAD / np.sqrt(dim)) / LEVELS
@@ -67,7 +67,7 @@ class Int8:
 
         def make(image: int) -> None:
             whole = self._rounded(patches[image].astype(np.float32))
-            # Half of what the squared length exceeds the usual one by, in two digits.
+            # Half the difference between the squared length and the usual one, in two digits.
             excess = (np.einsum("pd,pd->p", whole, whole, dtype=np.float64) - self._usual) / 2
             high, low = _digits(excess)
             one = np.ones_like(high)
@@ -107,7 +107,8 @@ class Int8:
 
 
 def _digits(values: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """high and low, whole numbers from -63 to 63, with values = 63 high + low as near as may be."""
+    """high and low, integers from -63 to 63, with 63 high + low as close to the values as
+    possible."""
     largest = LEVELS * LEVELS + LEVELS // 2
     values = np.clip(np.rint(values), -largest, largest)
     high = np.clip(np.rint(values / LEVELS), -LEVELS, LEVELS)
@@ -116,14 +117,14 @@ def _digits(values: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[n
 
 @cache
 def _rotation(dim: int) -> NDArray[np.float32]:
-    """(dim, dim): orthogonal, the same on every machine but for rounding."""
+    """(dim, dim): an orthogonal matrix, the same on every machine except for rounding."""
     numbers = np.random.default_rng(0).standard_normal((dim, dim))
     return np.linalg.qr(numbers)[0].astype(np.float32)
 
 
 @cache
 def _session() -> onnxruntime.InferenceSession:
-    """One product of whole numbers; the graph is made by tools/export_arithmetic.py."""
+    """A product of integer matrices; tools/export_arithmetic.py writes its graph."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

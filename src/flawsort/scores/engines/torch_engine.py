@@ -24,22 +24,25 @@ _DTYPES = {
     "tf32": torch.float32,
     "float32": torch.float32,
 }
-# Bytes of distances that are reduced together.
+# The size in bytes of the distances that are reduced at once.
 DISTANCES_AT_ONCE = 2**29
-# and of similarities, where they are written out.
+# The size in bytes of the similarities that are held in memory at once, without fused kernels.
 SIMILARITIES_AT_ONCE = 2**29
 PAIRS_AT_ONCE = 4096
 QUERIES_AT_ONCE = 2**17
-# The table of all pairs, or a bank, takes at most this share of what is free on the device.
+# The table of all pairs, or a bank, takes at most this share of the free memory of the device.
 SHARE_OF_MEMORY = 0.6
-# Patches of a bag are padded to a multiple of this for the kernels, and numbers of a patch of that.
+# For the kernels, the number of patches and their dimension are padded to multiples of these.
 PATCHES_MULTIPLE = 128
 DIM_MULTIPLE = 8
 
 
 class TorchEngine:
-    """device: see flawsort.core.devices. arithmetic: of the products; sums are in float32. Bags
-    are kept in float16, so that float16 loses nothing. fused: by Triton's kernels."""
+    """Compares patches with torch.
+
+    device: see flawsort.core.devices. arithmetic: of the products; sums are in float32. Bags are
+    stored in float16, so products in float16 lose nothing. fused: whether to use Triton's kernels.
+    """
 
     def __init__(self, device: str, arithmetic: Arithmetic, *, fused: bool) -> None:
         self._device = torch.device(device)
@@ -82,7 +85,7 @@ class TorchEngine:
 
             for start, stop, (top, at) in self._halving(len(queries), QUERIES_AT_ONCE, search):
                 found = top[: stop - start].cpu().numpy()
-                # Padding repeats the last patch, so what is found there is found in it.
+                # Padding repeats the last patch, so a match in the padding is a match with it.
                 where = at[: stop - start].clamp(max=size - 1).cpu().numpy()
                 better = found > best[start:stop]
                 best[start:stop][better] = found[better]
@@ -105,21 +108,21 @@ class TorchEngine:
         numbers = np.concatenate(
             [rows, len(patches) + np.arange(0 if extra is None else len(extra))]
         )
-        own = np.full(len(patches), -1)
-        own[rows] = np.arange(len(rows))
+        self_rows = np.full(len(patches), -1)
+        self_rows[rows] = np.arange(len(rows))
         everybody = len(rows) == len(patches)
         if everybody and self._fused and self._fits(len(patches), len(numbers), patches.shape[1]):
             try:
                 table = self._table(patches, extra, numbers, progress)
-            except torch.OutOfMemoryError:  # each pair twice then, a block at a time
+            except torch.OutOfMemoryError:  # multiply each pair twice instead, in blocks
                 self._free_cache()
             else:
-                self._tell(statistic, np.arange(len(patches)), numbers, table, own)
+                self._add(statistic, np.arange(len(patches)), numbers, table, self_rows)
                 return statistic.result()
         references = patches if everybody else patches[rows]
         if extra is not None:
             references = np.concatenate([references, extra])
-        return self._fold(patches, references, statistic, own, numbers, progress)
+        return self._fold(patches, references, statistic, self_rows, numbers, progress)
 
     def fold_references(
         self,
@@ -127,28 +130,27 @@ class TorchEngine:
         references: Floats,
         statistic: PeerStatistic,
         *,
-        own: Ints | None = None,
+        self_rows: Ints | None = None,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
         nobody = np.full(len(patches), -1)
         numbers = np.arange(len(references))
-        return self._fold(
-            patches, references, statistic, nobody if own is None else own, numbers, progress
-        )
+        rows = nobody if self_rows is None else self_rows
+        return self._fold(patches, references, statistic, rows, numbers, progress)
 
     def expected_from_peers(
-        self, patches: Floats, chosen: Ints, references: Floats, own: Ints
+        self, patches: Floats, chosen: Ints, references: Floats, self_rows: Ints
     ) -> NDArray[np.float32]:
         bank = self._kept(lambda: self._tensor(references).float())
         expected = np.empty((*chosen.shape, patches.shape[2]), np.float32)
 
         def expect(start: int, stop: int) -> torch.Tensor:
             images = np.arange(start, stop)
-            asked = self._tensor(patches[images[:, None], chosen[start:stop]]).float()
-            mine = torch.as_tensor(own[start:stop], device=self._device)
-            total = torch.zeros_like(asked)
+            queries = self._tensor(patches[images[:, None], chosen[start:stop]]).float()
+            mine = torch.as_tensor(self_rows[start:stop], device=self._device)
+            total = torch.zeros_like(queries)
             for row, bag in enumerate(bank):
-                nearest = bag[(asked @ bag.T).argmax(2)]
+                nearest = bag[(queries @ bag.T).argmax(2)]
                 total += nearest * (mine != row)[:, None, None]
             others = len(bank) - (mine >= 0).float()
             return total / others.clamp(min=1)[:, None, None]
@@ -188,11 +190,11 @@ class TorchEngine:
         patches: Floats,
         references: Floats,
         statistic: PeerStatistic,
-        own: Ints,
+        self_rows: Ints,
         numbers: Ints,
         progress: Progress | None,
     ) -> NDArray[np.float32]:
-        """Each image against all references, a block of images at a time."""
+        """Compare each image with all references, one block of images at a time."""
         bank = self._kept(lambda: self._bags(references))
         n_patches = patches.shape[1]
 
@@ -202,7 +204,7 @@ class TorchEngine:
         at_once = max(1, DISTANCES_AT_ONCE // max(1, 4 * len(references) * n_patches))
         for start, stop, distances in self._halving(len(patches), at_once, compare):
             images = np.arange(start, stop)
-            self._tell(statistic, images, numbers, distances, own[start:stop])
+            self._add(statistic, images, numbers, distances, self_rows[start:stop])
             if progress:
                 progress("scoring", stop * len(references), len(patches) * len(references))
         return statistic.result()
@@ -216,7 +218,7 @@ class TorchEngine:
         n, n_patches = patches.shape[:2]
         bags = self._bags(patches)
         table = torch.empty((n, len(numbers), n_patches), device=self._device)
-        table.diagonal(dim1=0, dim2=1).zero_()  # told to be no peer, and never left unwritten
+        table.diagonal(dim1=0, dim2=1).zero_()  # statistics ignore it, but it must be initialised
         pairs = torch.combinations(torch.arange(n, device=self._device, dtype=torch.int32), 2)
         total = len(pairs) + n * (len(numbers) - n)
         for start in range(0, len(pairs), PAIRS_AT_ONCE):
@@ -244,7 +246,8 @@ class TorchEngine:
     def _distances_to_bags(
         self, bags: torch.Tensor, references: torch.Tensor, n_patches: int
     ) -> torch.Tensor:
-        """(n, n_references, n_patches): from each patch to the nearest one of each reference."""
+        """(n, n_references, n_patches): the distance from each patch to the nearest patch of each
+        reference."""
         n, n_references = len(bags), len(references)
         if self._fused:
             from flawsort.scores.engines.triton_kernels import pair_maxima
@@ -278,33 +281,34 @@ class TorchEngine:
             best[start : start + at_once], index[start : start + at_once] = top.float(), at
         return best, index
 
-    def _tell(
+    def _add(
         self,
         statistic: PeerStatistic,
         images: Ints,
         numbers: Ints,
         distances: torch.Tensor,
-        own: Ints,
+        self_rows: Ints,
     ) -> None:
-        """own: (n,), which of the references each image is itself, or -1."""
-        if isinstance(statistic, Combined):  # one by one: none is told twice if memory ends
-            for one in statistic.statistics:
-                self._tell(one, images, numbers, distances, own)
+        """Add distances to a statistic. self_rows: (n,), the reference that is the image itself, or
+        -1."""
+        if isinstance(statistic, Combined):  # separately: none gets them twice if memory runs out
+            for part in statistic.statistics:
+                self._add(part, images, numbers, distances, self_rows)
             return
         add_many = getattr(statistic, "add_many", None)
         if add_many is not None:
-            mine = torch.as_tensor(own, device=self._device)[:, None]
+            mine = torch.as_tensor(self_rows, device=self._device)[:, None]
             same = mine == torch.arange(len(numbers), device=self._device)
 
-            def tell(start: int, stop: int) -> None:
-                part = slice(start, stop)
-                add_many(images[part], numbers, distances[part], same[part])
+            def add(start: int, stop: int) -> None:
+                block = slice(start, stop)
+                add_many(images[block], numbers, distances[block], same[block])
 
             at_once = max(1, DISTANCES_AT_ONCE // max(1, 4 * len(numbers) * distances.shape[2]))
-            for _ in self._halving(len(images), at_once, tell):
+            for _ in self._halving(len(images), at_once, add):
                 pass
             return
-        for image, mine, rows in zip(images, own, distances.cpu().numpy(), strict=True):
+        for image, mine, rows in zip(images, self_rows, distances.cpu().numpy(), strict=True):
             for at, (peer, row) in enumerate(zip(numbers, rows, strict=True)):
                 if at != mine:
                     statistic.add(int(image), int(peer), row)
@@ -312,7 +316,7 @@ class TorchEngine:
     def _halving(
         self, total: int, at_once: int, work: Callable[[int, int], Any]
     ) -> Iterator[tuple[int, int, Any]]:
-        """(start, stop, work(start, stop)) over all of it, in smaller pieces when memory ends."""
+        """(start, stop, work(start, stop)) from 0 to total; in smaller pieces if memory ends."""
         start = 0
         while start < total:
             stop = min(start + at_once, total)
@@ -331,8 +335,8 @@ class TorchEngine:
             start = stop
 
     def _bags(self, patches: Floats) -> torch.Tensor:
-        """(n, n_patches, dim) ready for the products: padded for the kernels, which change nothing
-        by it: bags with copies of their last patch, patches with zeros."""
+        """(n, n_patches, dim): bags on the device, padded for the kernels. Bags are padded with
+        copies of their last patch and patches with zeros, which changes no result."""
         bags = self._tensor(patches).to(self._dtype)
         if not self._fused:
             return bags
@@ -343,14 +347,14 @@ class TorchEngine:
         return bags.contiguous()
 
     def _patches(self, patches: Floats) -> torch.Tensor:
-        """(n, dim), likewise."""
+        """(n, dim): the same for patches."""
         return self._bags(patches[None])[0]
 
     def _tensor(self, values: Floats) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
 
     def _kept(self, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """What must be on the device as a whole: what is compared with."""
+        """A tensor that must fit the device as a whole: the patches to compare with."""
         try:
             return make()
         except torch.OutOfMemoryError as error:
@@ -360,7 +364,7 @@ class TorchEngine:
             ) from error
 
     def _bank_piece(self, dim: int) -> int:
-        """How many patches of a bank are on the device at a time."""
+        """The number of patches of a bank that are on the device at a time."""
         if self._gpu is None:
             return 2**18
         free = self._gpu.memory(self._device)[0]
@@ -374,7 +378,7 @@ class TorchEngine:
         return 4 * n_images * n_peers * n_patches <= SHARE_OF_MEMORY * free
 
     def _memory(self) -> str:
-        assert self._gpu is not None  # no other memory ends in an OutOfMemoryError
+        assert self._gpu is not None  # only GPUs raise OutOfMemoryError
         free, total = self._gpu.memory(self._device)
         return f"{free / 2**30:.1f} of {total / 2**30:.1f} GB free"
 

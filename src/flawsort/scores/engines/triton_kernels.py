@@ -1,9 +1,9 @@
-"""Fused kernels for CUDA: two blocks of patches are multiplied and only the maxima are kept.
+"""Fused kernels for CUDA: they multiply two blocks of patches and keep only the maxima.
 
-A product of two bags of 1,024 patches is a million similarities, of which 2,048 maxima are
-wanted. Written out and read back they would take longer than the arithmetic; here they stay in
-registers. Patches are padded by the caller, never masked here: a bag with copies of its last
-patch, which change no maximum, and each patch with zeros.
+The product of two bags of 1,024 patches is a million similarities, of which only 2,048 maxima are
+needed. Writing them to memory and reading them back would take longer than the arithmetic; here
+they stay in registers. The caller pads bags with copies of their last patch, which change no
+maximum, and patches with zeros, so the kernels need no masks.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-# Patches of the other bag, or of the bank, in a tile.
+# The number of patches of the other bag, or of the bank, in a tile.
 TILE = 128
-# Up to this many numbers a patch, the queries of a search in a bank stay in shared memory.
+# Up to this dimension, the queries of a search in a bank stay in shared memory.
 RESIDENT_DIM = 192
-# Queries of a search are shared out over the card's processors; where there are too few, the bank
-# is cut as well, into so many pieces at most.
+# The queries of a search are distributed over the GPU's processors. If there are too few queries,
+# the bank is also cut, into at most this many pieces.
 MOST_PIECES = 64
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a launch: rows and depth of a tile, warps, and stages of the software pipeline."""
+    """The shape of a launch: rows and depth of a tile, warps, and stages of the software
+    pipeline."""
 
     rows: int
     depth: int
@@ -37,7 +38,7 @@ class Shape:
 def _pair_shape(n_patches: int, dtype: torch.dtype) -> Shape:
     if dtype == torch.float32:
         return Shape(128, 32, 8, 3)
-    # 256 rows are fastest where they need no more padding than 128 do.
+    # 256 rows are fastest if they need no more padding than 128.
     if n_patches % 256 == 0:
         return Shape(256, 64, 8, 4)
     return Shape(128, 64, 4, 3)
@@ -58,7 +59,7 @@ def _pairs_kernel(
     BOTH_WAYS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One program: ROWS patches of the first bag of a pair against all patches of the second."""
+    """One program: compare ROWS patches of a pair's first bag with all patches of the second."""
     BLOCKS: tl.constexpr = N_PATCHES // ROWS
     pair = (tl.program_id(0) // BLOCKS).to(tl.int64)
     block = tl.program_id(0) % BLOCKS
@@ -81,8 +82,8 @@ def _pairs_kernel(
 def pair_maxima(
     first: torch.Tensor, second: torch.Tensor, pairs: torch.Tensor, *, both_ways: bool, tf32: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(n_pairs, n_patches) twice: for each patch of the first bag of a pair its largest product
-    with a patch of the second, and the other way round if both ways are asked for.
+    """(n_pairs, n_patches) twice: for each patch of the first bag of a pair, its largest product
+    with a patch of the second; and the same for the second bag if `both_ways`, else None.
 
     first, second: (n_bags, n_patches, dim), contiguous; n_patches a multiple of 128, dim of 8.
     pairs: (n_pairs, 2), int32, rows of first and of second.
@@ -127,7 +128,7 @@ def _bank_kernel(
     DEPTH: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One program: ROWS queries against one piece of the bank."""
+    """One program: compare ROWS queries with one piece of the bank."""
     block, piece = tl.program_id(0), tl.program_id(1)
     per_piece = tl.cdiv(n_tiles, tl.num_programs(1))
     start = piece * per_piece
@@ -167,8 +168,8 @@ def _resident_bank_kernel(
     THIRD: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """As _bank_kernel for short patches: the queries are loaded once and stay. The numbers of a
-    patch are cut into up to three parts, each a power of two, so that little is padded."""
+    """Like _bank_kernel, for patches of low dimension: the queries are loaded only once. The
+    dimension is cut into up to three parts, each a power of two, to need little padding."""
     block, piece = tl.program_id(0), tl.program_id(1)
     per_piece = tl.cdiv(n_tiles, tl.num_programs(1))
     start = piece * per_piece
@@ -205,7 +206,7 @@ def _index_kernel(
     TILE: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    """One program: one query against its best tile, for the place of the maximum in it."""
+    """One program: compare one query with its best tile, to find the position of the maximum."""
     query = tl.program_id(0).to(tl.int64)
     first = tl.load(tiles + query).to(tl.int64) * TILE
     rows = first + tl.arange(0, TILE)
@@ -221,7 +222,7 @@ def _index_kernel(
 def bank_maxima(
     queries: torch.Tensor, bank: torch.Tensor, *, n_processors: int, tf32: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(n,) and (n,): each query's largest product with a patch of the bank, and which one it is.
+    """(n,) and (n,): each query's largest product with a patch of the bank, and that patch's row.
 
     queries: (n, dim), bank: (n_bank, dim), contiguous; n and n_bank multiples of 128, dim of 8.
     """
@@ -271,7 +272,7 @@ def bank_maxima(
 
 
 def _parts(dim: int) -> tuple[int, int, int]:
-    """How the numbers of a short patch are cut: 168 into 128, 32 and 16."""
+    """The parts that a low dimension is cut into: 168 into 128, 32 and 16."""
     rest = -(-max(0, dim - 128) // 16) * 16
     if rest == 48:
         return 128, 32, 16
@@ -281,7 +282,7 @@ def _parts(dim: int) -> tuple[int, int, int]:
 def _with_index(
     queries: torch.Tensor, bank: torch.Tensor, best: torch.Tensor, tiles: torch.Tensor, tile: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The pieces' best ones joined (of equal ones the first piece's), and their place."""
+    """The best of all pieces, and its position; of equal ones, that of the first piece."""
     top = best.amax(0)
     first = (best == top).int().argmax(0, keepdim=True)
     tiles = tiles.gather(0, first)[0].contiguous()
