@@ -1091,10 +1091,10 @@ def test_a_bag_is_measured_on_the_first_image_that_has_one(
         (tmp_path / "parts" / f"bad{number}.png").write_bytes(b"torn %d" % number)
     asked: list[Need] = []
 
-    def ask(need: Need, limit: int | None, *, everybody: bool) -> bool:
+    def ask(need: Need, limit: int | None, *, all_pairs: bool) -> bool:
         asked.append(need)
         assert limit == 77
-        assert not everybody
+        assert not all_pairs
         return True
 
     monkeypatch.setattr(source_module, "must_stream", ask)
