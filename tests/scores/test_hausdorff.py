@@ -16,7 +16,7 @@ from flawsort.scores.hausdorff import (
     hausdorff,
     mean_distances,
 )
-from flawsort.scores.nearest import fold_peers
+from flawsort.scores.nearest import BLOCK_ROWS, BlockSizes, fold_peers
 from flawsort.scores.peer_statistics import Combined, DirectedMinima, MeanOverPeers
 from helpers.bags import Array, unit_vectors
 from helpers.oracles import HAUSDORFF, Fold, mean, naive_directed, naive_hausdorff
@@ -167,21 +167,20 @@ def test_duplicates_are_at_no_distance(variant: str) -> None:
 def test_every_pair_is_multiplied_once(
     monkeypatch: pytest.MonkeyPatch, n: int, rows: int, stripe: int, at_once: int
 ) -> None:
-    monkeypatch.setattr(distances, "BLOCK_ROWS", rows)
-    monkeypatch.setattr(distances, "STRIPE", stripe)
-    monkeypatch.setattr(distances, "PEERS_AT_ONCE", at_once)
+    sizes = BlockSizes(rows=rows, stripe=stripe, peers=at_once)
     bags = made_bags(n)
     row_of = {bag.tobytes(): row for row, bag in enumerate(bags.patches)}
     compared: list[frozenset[int]] = []
     measure = distances._mean_distance
 
-    def counted(first: Array, second: Array) -> float:
+    def counted(first: Array, second: Array, block_rows: int) -> float:
+        assert block_rows == rows
         compared.append(frozenset([row_of[first.tobytes()], row_of[second.tobytes()]]))
-        return measure(first, second)
+        return measure(first, second, block_rows)
 
     monkeypatch.setattr(distances, "_mean_distance", counted)
     calls: list[tuple[str, int, int]] = []
-    found = mean_distances(bags, progress=lambda *call: calls.append(call))
+    found = mean_distances(bags, sizes=sizes, progress=lambda *call: calls.append(call))
     np.testing.assert_allclose(found, naive_hausdorff(valid_patches(bags), "mean-mean"), atol=1e-4)
     wanted = {frozenset([i, j]) for i in range(n) for j in range(n) if i != j}
     assert Counter(compared) == Counter(wanted)
@@ -195,7 +194,7 @@ def test_no_mean_is_nan_where_rounding_makes_a_cosine_larger_than_one() -> None:
 
 
 def test_blocks_of_the_real_size() -> None:
-    patches = unit_vectors(2, distances.BLOCK_ROWS + 3, 5)
+    patches = unit_vectors(2, BLOCK_ROWS + 3, 5)
     cosines = patches[0].astype(np.float64) @ patches[1].astype(np.float64).T
     expected = np.sqrt(2 - 2 * cosines).mean()
     found = mean_distances(Bags(patches, (1, patches.shape[1])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from flawsort.scores import nearest
 from flawsort.scores.inverted_lists import build_lists
 from flawsort.scores.nearest import (
     SINGLES,
+    BlockSizes,
     Singles,
     distance,
     expected_from_peers,
@@ -52,14 +54,11 @@ def check_search(found: nearest.Nearest, queries: Array, bank: Array) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize(("n", "n_bank"), [(1, 1), (1, 30), (30, 1), (8, 16), (13, 21), (3, 8)])
-def test_nearest_in_ragged_blocks(
-    monkeypatch: pytest.MonkeyPatch, n: int, n_bank: int, dtype: Any
-) -> None:
-    monkeypatch.setattr(nearest, "BLOCK_ROWS", 4)
-    monkeypatch.setattr(nearest, "BANK_BLOCK", 8)
+def test_nearest_in_ragged_blocks(n: int, n_bank: int, dtype: Any) -> None:
     queries = unit_vectors(n, 7, seed=1, dtype=dtype)
     bank = unit_vectors(n_bank, 7, seed=2, dtype=dtype)
-    check_search(nearest_in_bank(queries, bank), queries, bank)
+    found = nearest_in_bank(queries, bank, sizes=BlockSizes(rows=4, bank=8))
+    check_search(found, queries, bank)
 
 
 def test_nearest_in_blocks_of_the_real_size() -> None:
@@ -71,11 +70,10 @@ def test_nearest_in_blocks_of_the_real_size() -> None:
     np.testing.assert_array_equal(bank, before[1])
 
 
-def test_of_equally_near_patches_the_first_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "BANK_BLOCK", 4)
+def test_of_equally_near_patches_the_first_is_taken() -> None:
     axes = np.eye(3, dtype=np.float32)
     bank = axes[[1, 0, 0, 2, 1, 0, 2, 2, 2, 1]]  # ties within blocks of four and between them
-    found = nearest_in_bank(axes, bank)
+    found = nearest_in_bank(axes, bank, sizes=BlockSizes(bank=4))
     np.testing.assert_array_equal(found.index, [1, 0, 3])
     np.testing.assert_array_equal(found.distances, [0, 0, 0])
 
@@ -106,13 +104,12 @@ def test_a_permuted_bank_gives_the_same_neighbours() -> None:
 
 @pytest.mark.parametrize("unit_length", [True, False])
 @pytest.mark.parametrize("count", [1, 3, 9])
-def test_nearest_rows(monkeypatch: pytest.MonkeyPatch, count: int, unit_length: bool) -> None:
-    monkeypatch.setattr(nearest, "BLOCK_ROWS", 4)
+def test_nearest_rows(count: int, unit_length: bool) -> None:
     rng = np.random.default_rng(2)
     points, others = unit_vectors(11, 5, dtype=np.float16), unit_vectors(9, 5, seed=1)
     if not unit_length:
         others *= rng.uniform(0.5, 2.0, (9, 1)).astype(np.float32)
-    found = nearest_rows(points, others, count, unit_length=unit_length)
+    found = nearest_rows(points, others, count, unit_length=unit_length, at_once=4)
     assert found.shape == (11, count)
     for point, rows in zip(points.astype(np.float64), found, strict=True):
         far = ((point - others) ** 2).sum(axis=1)
@@ -150,14 +147,10 @@ def test_lists_hold_the_bank_once(n_bank: int) -> None:
 @pytest.mark.parametrize("block", [1, 30, 4_000_000])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("n_bank", [1, 5, 400])
-def test_probing_every_list_is_exact(
-    monkeypatch: pytest.MonkeyPatch, n_bank: int, dtype: Any, block: int
-) -> None:
-    monkeypatch.setattr(inverted, "QUERIES_AT_ONCE", 32)
-    monkeypatch.setattr(inverted, "SIMILARITIES_AT_ONCE", block)
+def test_probing_every_list_is_exact(n_bank: int, dtype: Any, block: int) -> None:
     queries = unit_vectors(75, 6, seed=1, dtype=dtype)
     bank = unit_vectors(n_bank, 6, seed=2, dtype=dtype)
-    lists = build_lists(bank)
+    lists = replace(build_lists(bank), queries_at_once=32, similarities_at_once=block)
     check_search(lists.search(queries, probes=len(lists.centres)), queries, bank)
     check_search(lists.search(queries, probes=10_000), queries, bank)
 
@@ -186,12 +179,10 @@ def test_few_probes_find_less_than_many() -> None:
     assert recalls[0] < recalls[1] < recalls[2]
 
 
-def test_a_querys_own_image_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inverted, "QUERIES_AT_ONCE", 33)
-    monkeypatch.setattr(inverted, "SIMILARITIES_AT_ONCE", 40)
+def test_a_querys_own_image_is_left_out() -> None:
     bank = unit_vectors(200, 6, seed=3)
     owner = np.arange(200) % 5
-    lists = build_lists(bank)
+    lists = replace(build_lists(bank), queries_at_once=33, similarities_at_once=40)
     found = lists.search(bank, probes=10_000, not_from=(owner, owner))
     for image in range(5):
         rows, others = owner == image, np.flatnonzero(owner != image)
@@ -220,15 +211,11 @@ CASES = [
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize(("n", "peers"), CASES)
-def test_mean_over_peers(
-    monkeypatch: pytest.MonkeyPatch, n: int, peers: list[int], dtype: Any
-) -> None:
-    monkeypatch.setattr(nearest, "BLOCK_ROWS", 4)
-    monkeypatch.setattr(nearest, "STRIPE", 2)
-    monkeypatch.setattr(nearest, "PEERS_AT_ONCE", 2)
+def test_mean_over_peers(n: int, peers: list[int], dtype: Any) -> None:
     patches = unit_vectors(n, 6, 4, seed=n, dtype=dtype)
     before = patches.copy()
-    scores = fold_peers(patches, np.array(peers), MeanOverPeers(n, 6))
+    told, sizes = MeanOverPeers(n, 6), BlockSizes(stripe=2, peers=2)
+    scores = fold_peers(patches, np.array(peers), told, bags=Singles(rows=4), sizes=sizes)
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, naive_scores(patches, peers, None), atol=1e-4)
     np.testing.assert_array_equal(patches, before)
@@ -294,10 +281,8 @@ class Recorder:
 @pytest.mark.parametrize("n_extra", [None, 0, 1, 5])
 @pytest.mark.parametrize(("n", "peers"), [*CASES, pytest.param(3, [], id="no peers")])
 def test_each_image_is_compared_with_each_peer_and_extra(
-    monkeypatch: pytest.MonkeyPatch, n: int, peers: list[int], n_extra: int | None
+    n: int, peers: list[int], n_extra: int | None
 ) -> None:
-    monkeypatch.setattr(nearest, "STRIPE", 2)
-    monkeypatch.setattr(nearest, "PEERS_AT_ONCE", 3)
     patches = unit_vectors(n, 4, 3, seed=n)
     extra = None if n_extra is None else unit_vectors(n_extra, 4, 3, seed=20, dtype=np.float16)
     recorder = Recorder()
@@ -307,6 +292,7 @@ def test_each_image_is_compared_with_each_peer_and_extra(
         np.array(peers, int),
         recorder,
         extra=extra,
+        sizes=BlockSizes(stripe=2, peers=3),
         progress=lambda *call: calls.append(call),
     )
     numbers = [*peers, *range(n, n + (n_extra or 0))]
@@ -410,11 +396,7 @@ def test_more_peers_than_there_is_room_for() -> None:
 
 @pytest.mark.parametrize(("stripe", "at_once"), [(1, 1), (3, 2), (2, 100), (100, 1), (100, 100)])
 @pytest.mark.parametrize(("n", "peers"), CASES)
-def test_every_pair_is_multiplied_once(
-    monkeypatch: pytest.MonkeyPatch, n: int, peers: list[int], stripe: int, at_once: int
-) -> None:
-    monkeypatch.setattr(nearest, "STRIPE", stripe)
-    monkeypatch.setattr(nearest, "PEERS_AT_ONCE", at_once)
+def test_every_pair_is_multiplied_once(n: int, peers: list[int], stripe: int, at_once: int) -> None:
     patches = unit_vectors(n, 4, 3, seed=1)
     row_of = {bag.tobytes(): row for row, bag in enumerate(patches)}
     compared: list[frozenset[int]] = []
@@ -430,6 +412,7 @@ def test_every_pair_is_multiplied_once(
         np.array(peers),
         MeanOverPeers(n, 4),
         bags=Counted(),
+        sizes=BlockSizes(stripe=stripe, peers=at_once),
         progress=lambda *call: calls.append(call),
     )
     wanted = {frozenset([i, j]) for i in range(n) for j in peers if i != j}
@@ -502,9 +485,9 @@ def test_nothing_is_expected_where_nobody_is_left_to_ask() -> None:
     np.testing.assert_array_equal(expected, np.zeros((1, 2, 4)))
 
 
-def test_the_search_in_lists_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flawsort.scores.inverted_lists.QUERIES_AT_ONCE", 20)
+def test_the_search_in_lists_reports_progress() -> None:
     bank = unit_vectors(50, 4)
     calls: list[tuple[str, int, int]] = []
-    build_lists(bank).search(bank, progress=lambda *call: calls.append(call))
+    lists = replace(build_lists(bank), queries_at_once=20)
+    lists.search(bank, progress=lambda *call: calls.append(call))
     assert calls == [("scoring", done, 50) for done in (0, 20, 40, 50)]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, Progress
 from flawsort.core.threads import blocks, in_threads, single_threaded_blas
-from flawsort.scores.nearest import BLOCK_ROWS, PEERS_AT_ONCE, STRIPE
+from flawsort.scores.nearest import BLOCK_SIZES, BlockSizes
 from flawsort.scores.peer_statistics import DirectedMinima
 
 HAUSDORFF_VARIANTS = (
@@ -51,11 +51,13 @@ def hausdorff(minima: DirectedMinima, variant: str) -> NDArray[np.float32]:
     return np.minimum(there, back)  # min-min: the same in both directions
 
 
-def mean_distances(bags: Bags, *, progress: Progress | None = None) -> NDArray[np.float32]:
+def mean_distances(
+    bags: Bags, *, sizes: BlockSizes = BLOCK_SIZES, progress: Progress | None = None
+) -> NDArray[np.float32]:
     """(n_images, n_images): the mean distance of all pairs of valid patches, "mean-mean".
 
     Symmetric; each pair of bags is multiplied once. The diagonal is set to zero, although the mean
-    distance within a bag is not, because clustering relies on d(i, i) = 0.
+    distance within a bag is not, because clustering relies on d(i, i) = 0. sizes: of the blocks.
     """
     n_images = len(bags)
     total = n_images * (n_images - 1) // 2
@@ -63,18 +65,20 @@ def mean_distances(bags: Bags, *, progress: Progress | None = None) -> NDArray[n
 
     def compare(block: tuple[int, int]) -> list[tuple[int, int, float]]:
         """Compare a few images with some of the later ones."""
-        stripe = range(block[0], min(block[0] + STRIPE, n_images))
-        others = range(max(block[1], stripe.start + 1), min(block[1] + PEERS_AT_ONCE, n_images))
+        stripe = range(block[0], min(block[0] + sizes.stripe, n_images))
+        others = range(max(block[1], stripe.start + 1), min(block[1] + sizes.peers, n_images))
         own = [bags.valid_patches(image) for image in stripe] if others else []
         found = []
         for other in others:
             bag = bags.valid_patches(other)
             earlier = [image for image in stripe if image < other]
-            found += [(i, other, _mean_distance(own[i - stripe.start], bag)) for i in earlier]
+            found += [
+                (i, other, _mean_distance(own[i - stripe.start], bag, sizes.rows)) for i in earlier
+            ]
         return found
 
     means = np.zeros((n_images, n_images), np.float32)
-    pieces = product(range(0, n_images, STRIPE), range(0, n_images, PEERS_AT_ONCE))
+    pieces = product(range(0, n_images, sizes.stripe), range(0, n_images, sizes.peers))
     with single_threaded_blas():
         for results in in_threads(compare, pieces):
             for image, other, mean in results:
@@ -85,11 +89,13 @@ def mean_distances(bags: Bags, *, progress: Progress | None = None) -> NDArray[n
     return means
 
 
-def _mean_distance(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
+def _mean_distance(
+    first: NDArray[np.float32], second: NDArray[np.float32], block_rows: int
+) -> float:
     """The mean of nearest.distance over all pairs, computed in place so that a block stays in the
     processor's cache."""
     total = 0.0
-    for some in blocks(len(first), BLOCK_ROWS):
+    for some in blocks(len(first), block_rows):
         distances = (np.float32(-2) * first[some]) @ second.T
         distances += 2
         np.maximum(distances, 0, out=distances)

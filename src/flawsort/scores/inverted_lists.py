@@ -22,13 +22,16 @@ class InvertedLists:
 
     centres: (n_lists, dim), unit length. patches: (n_bank, dim), sorted by list.
     offsets: (n_lists + 1,), where each list begins. order: (n_bank,), the row of each patch in the
-    original bank.
+    original bank. queries_at_once: the number of queries that are sorted by list together.
+    similarities_at_once: the number that a thread computes at once.
     """
 
     centres: NDArray[np.float32]
     patches: Floats
     offsets: NDArray[np.int64]
     order: NDArray[np.int64]
+    queries_at_once: int = QUERIES_AT_ONCE
+    similarities_at_once: int = SIMILARITIES_AT_ONCE
 
     def search(
         self,
@@ -50,7 +53,7 @@ class InvertedLists:
         if progress:
             progress("scoring", 0, len(queries))
         with single_threaded_blas():
-            for some in blocks(len(queries), QUERIES_AT_ONCE):
+            for some in blocks(len(queries), self.queries_at_once):
                 best[some], index[some] = self._search_many(
                     queries[some].astype(np.float32),
                     min(probes, len(self.centres)),
@@ -72,7 +75,7 @@ class InvertedLists:
             first, last = self.offsets[number], self.offsets[number + 1]
             members = self.patches[first:last].astype(np.float32)
             found: list[tuple[Ints, NDArray[np.float32], Ints]] = []
-            step = max(1, SIMILARITIES_AT_ONCE // len(members))
+            step = max(1, self.similarities_at_once // len(members))
             for block in blocks(len(searching), step):
                 rows = searching[block]
                 similar = queries[rows] @ members.T

@@ -36,6 +36,23 @@ Operand: TypeAlias = Any
 
 
 @dataclass(frozen=True)
+class BlockSizes:
+    """The sizes of the blocks that the products are cut into.
+
+    rows: of the patches that are compared. bank: of the patches of the bank. stripe: images that
+    are compared with a peer together. peers: those they are compared with at once.
+    """
+
+    rows: int = BLOCK_ROWS
+    bank: int = BANK_BLOCK
+    stripe: int = STRIPE
+    peers: int = PEERS_AT_ONCE
+
+
+BLOCK_SIZES = BlockSizes()
+
+
+@dataclass(frozen=True)
 class Nearest:
     """distances: (n,), to the nearest patch of a bank. index: (n,), the row of that patch."""
 
@@ -54,16 +71,22 @@ def search_flop(n_queries: int, n_bank: int, dim: int) -> float:
     return 2.0 * n_queries * n_bank * dim
 
 
-def nearest_in_bank(queries: Floats, bank: Floats, *, progress: Progress | None = None) -> Nearest:
+def nearest_in_bank(
+    queries: Floats,
+    bank: Floats,
+    *,
+    sizes: BlockSizes = BLOCK_SIZES,
+    progress: Progress | None = None,
+) -> Nearest:
     """For each query the nearest patch of the bank, exactly.
 
-    queries: (n, dim). bank: (n_bank, dim). Both of unit length.
+    queries: (n, dim). bank: (n_bank, dim). Both of unit length. sizes: of the blocks.
     """
-    pieces = list(blocks(len(queries), BLOCK_ROWS))
+    pieces = list(blocks(len(queries), sizes.rows))
     reference = np.ascontiguousarray(bank, dtype=np.float32)
 
     def search(some: slice) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        return _best_block(queries[some].astype(np.float32), reference)
+        return _best_block(queries[some].astype(np.float32), reference, sizes.bank)
 
     best = np.empty(len(queries), np.float32)
     block_of = np.empty(len(queries), np.int64)
@@ -72,18 +95,18 @@ def nearest_in_bank(queries: Floats, bank: Floats, *, progress: Progress | None 
             best[some], block_of[some] = found
             if progress:
                 progress("scoring", done + 1, len(pieces))
-        index = _index_in_block(queries, reference, block_of)
+        index = _index_in_block(queries, reference, block_of, sizes.bank)
     return Nearest(distance(best), index)
 
 
 def _best_block(
-    queries: NDArray[np.float32], bank: NDArray[np.float32]
+    queries: NDArray[np.float32], bank: NDArray[np.float32], bank_block: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Each query's best similarity, and the block of the bank where it is. Maxima are much faster
     than their positions, which `_index_in_block` finds later."""
     best = np.full(len(queries), -np.inf, np.float32)
     block_of = np.zeros(len(queries), np.int64)
-    for number, some in enumerate(blocks(len(bank), BANK_BLOCK)):
+    for number, some in enumerate(blocks(len(bank), bank_block)):
         top = (queries @ bank[some].T).max(axis=1)
         better = top > best
         best[better] = top[better]
@@ -92,13 +115,13 @@ def _best_block(
 
 
 def _index_in_block(
-    queries: Floats, bank: NDArray[np.float32], block_of: NDArray[np.int64]
+    queries: Floats, bank: NDArray[np.float32], block_of: NDArray[np.int64], bank_block: int
 ) -> NDArray[np.int64]:
     """The row of the nearest patch: compares each query again, only with its best block."""
     order = np.argsort(block_of, kind="stable")
-    n_blocks = -(-len(bank) // BANK_BLOCK)
+    n_blocks = -(-len(bank) // bank_block)
     bounds = np.searchsorted(block_of[order], np.arange(n_blocks + 1))
-    step = SIMILARITIES_AT_ONCE // BANK_BLOCK
+    step = SIMILARITIES_AT_ONCE // bank_block
     pieces = [
         (number, order[start : min(start + step, bounds[number + 1])])
         for number in range(n_blocks)
@@ -106,8 +129,8 @@ def _index_in_block(
     ]
 
     def look(piece: tuple[int, NDArray[np.int64]]) -> NDArray[np.int64]:
-        first = piece[0] * BANK_BLOCK
-        similar = queries[piece[1]].astype(np.float32) @ bank[first : first + BANK_BLOCK].T
+        first = piece[0] * bank_block
+        similar = queries[piece[1]].astype(np.float32) @ bank[first : first + bank_block].T
         found: NDArray[np.int64] = first + similar.argmax(axis=1)
         return found
 
@@ -118,12 +141,17 @@ def _index_in_block(
 
 
 def nearest_rows(
-    points: Floats, others: NDArray[np.float32], count: int = 1, *, unit_length: bool = False
+    points: Floats,
+    others: NDArray[np.float32],
+    count: int = 1,
+    *,
+    unit_length: bool = False,
+    at_once: int = BLOCK_ROWS,
 ) -> NDArray[np.int64]:
     """(n, count): the rows of the `others` nearest to each point, in no particular order.
 
     points: (n, dim). others: (m, dim). unit_length: whether the others have unit length; dot
-    products alone then give the order. Computed in single precision.
+    products alone then give the order. at_once: points in a block. Computed in single precision.
     """
     half_squares = None if unit_length else (others**2).sum(axis=1) / 2
 
@@ -136,7 +164,7 @@ def nearest_rows(
             return nearest
         return np.argpartition(similar, -count, axis=1)[:, -count:]
 
-    return in_blocks(rank, len(points), BLOCK_ROWS)
+    return in_blocks(rank, len(points), at_once)
 
 
 class Operands(Protocol):
@@ -156,8 +184,11 @@ class BagProduct(Protocol):
         first and for the second bag."""
 
 
+@dataclass(frozen=True)
 class Singles:
-    """Bags multiplied in single precision, by NumPy's BLAS."""
+    """Bags multiplied in single precision, by NumPy's BLAS. rows: of a block."""
+
+    rows: int = BLOCK_ROWS
 
     def operands(self, patches: Floats) -> Operands:
         return _Converted(patches)
@@ -165,7 +196,7 @@ class Singles:
     def compare(self, first: Operand, second: Operand) -> BothWays:
         rows = np.empty(len(first), np.float32)
         columns = np.full(len(second), -np.inf, np.float32)
-        for some in blocks(len(first), BLOCK_ROWS):
+        for some in blocks(len(first), self.rows):
             similar = first[some] @ second.T
             rows[some] = similar.max(axis=1)
             np.maximum(columns, similar.max(axis=0), out=columns)
@@ -193,6 +224,7 @@ def fold_peers(
     *,
     extra: Floats | None = None,
     bags: BagProduct = SINGLES,
+    sizes: BlockSizes = BLOCK_SIZES,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """(n_images, n_patches): for each patch the statistic of its distances to all peers, each taken
@@ -201,8 +233,9 @@ def fold_peers(
     patches: (n_images, n_patches, dim). peers: rows of the images that all others are compared
     with; no image is its own peer. extra: (n_extra, n_patches, dim), further peers of all images
     that are not scored themselves, such as unlabelled normal images; they are the peers n_images,
-    n_images + 1 and so on. bags: how two bags are multiplied. Each pair is multiplied once: the
-    maxima along rows serve one image, those along columns the other.
+    n_images + 1 and so on. bags: how two bags are multiplied. sizes: of the stripes and of their
+    peers. Each pair is multiplied once: the maxima along rows serve one image, those along columns
+    the other.
     """
     n_images = len(patches)
     n_extra = 0 if extra is None else len(extra)
@@ -217,10 +250,10 @@ def fold_peers(
 
     def compare(block: tuple[int, int]) -> list[tuple[int, int, BothWays]]:
         """Compare a few images with some peers, each of which is prepared once."""
-        stripe = range(block[0], min(block[0] + STRIPE, n_images))
+        stripe = range(block[0], min(block[0] + sizes.stripe, n_images))
         own = [of_images[image] for image in stripe]
         found = []
-        for peer in rows[block[1] : block[1] + PEERS_AT_ONCE].tolist():
+        for peer in rows[block[1] : block[1] + sizes.peers].tolist():
             # Of two peers only the first is compared, so that no pair is multiplied twice.
             compared = [i for i in stripe if i < peer or (i > peer and not is_peer[i])]
             if compared:
@@ -228,7 +261,7 @@ def fold_peers(
                 found += [(i, peer, bags.compare(own[i - stripe.start], bag)) for i in compared]
         return found
 
-    pieces = product(range(0, n_images, STRIPE), range(0, len(rows), PEERS_AT_ONCE))
+    pieces = product(range(0, n_images, sizes.stripe), range(0, len(rows), sizes.peers))
     with single_threaded_blas():
         for results in in_threads(compare, pieces):
             for image, peer, (mine, theirs) in results:

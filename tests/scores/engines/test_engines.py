@@ -120,16 +120,13 @@ def test_equal_patches_are_at_no_distance_in_eight_bits(dim: int) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 9), (9, 1), (8, 5), (37, 53), (16, 16)])
-def test_a_product_is_made_some_rows_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int]
-) -> None:
+def test_a_product_is_made_some_rows_at_a_time(sizes: tuple[int, int]) -> None:
     first, second = unit_vectors(sizes[0], 24, seed=1), unit_vectors(sizes[1], 24, seed=2)
     product = Int8(24)
     operands = product.operands(first[None])[0], product.operands(second[None])[0]
     at_once = product.compare(*operands)
     swapped = product.compare(operands[1], operands[0])
-    monkeypatch.setattr(int8, "ROWS", 8)
-    in_pieces = product.compare(*operands)
+    in_pieces = Int8(24, rows=8).compare(*operands)
     assert [len(one) for one in in_pieces] == list(sizes)
     for one, two, three in zip(at_once, in_pieces, swapped[::-1], strict=True):
         np.testing.assert_array_equal(one, two)

@@ -52,9 +52,11 @@ class RoundedBags:
 
 
 class Int8:
-    """Multiplies bags in int8 with onnxruntime. dim: of their patches."""
+    """Multiplies bags in int8 with onnxruntime. dim: of their patches. rows: of a product that are
+    computed at a time."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, *, rows: int = ROWS) -> None:
+        self._rows = rows
         self._step = min(1.0, SPREAD / np.sqrt(dim)) / LEVELS
         self._usual = round(1 / self._step**2)  # the squared length of a rounded patch
         self._bias = 2 * dim / 12
@@ -88,7 +90,7 @@ class Int8:
         rows, columns = first[0], second[1]
         along = np.empty(len(rows), np.int32)
         across = np.full(columns.shape[1], np.iinfo(np.int32).min, np.int32)
-        for some in blocks(len(rows), ROWS):
+        for some in blocks(len(rows), self._rows):
             products = _session().run(None, {"rows": rows[some], "columns": columns})[0]
             along[some] = products.max(axis=1)
             np.maximum(across, products.max(axis=0), out=across)
