@@ -304,7 +304,8 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
                 parameter="weights",
             )
         device = _device_on(self.runner, self.device)
-        engine = choose_engine(device, self.arithmetic, exact=method.exact is True)
+        exact, limits = method.exact is True, self.sizes.cpu
+        engine = choose_engine(device, self.arithmetic, exact=exact, limits=limits)
         self._check_runner()
         if self.runner == "ray":
             check_fit_on_ray(method, normals=normals, max_memory=self.max_memory)

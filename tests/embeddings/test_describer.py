@@ -21,7 +21,7 @@ from flawsort.embeddings.pooling import (
 )
 from flawsort.embeddings.regions import find_regions, regions_of_images
 from flawsort.scores import reference as references
-from flawsort.scores.engines import cpu
+from flawsort.scores.engines import CpuEngine, CpuLimits
 from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
 from helpers.bags import Array, flawed_patches, same_partition
 from helpers.described import fit_describer
@@ -378,9 +378,9 @@ def test_new_bags_are_searched_as_the_method_says(
     monkeypatch: pytest.MonkeyPatch, exact: bool
 ) -> None:
     # Decided by size it would be the other way round.
-    monkeypatch.setattr(cpu, "EXACT_FLOP", 0.0 if exact else np.inf)
+    engine = CpuEngine(limits=CpuLimits(exact_flop=0.0 if exact else np.inf))
     bags, normals = flawed_bags(), normal_bags()
-    fitted, _, how = fit_describer(bags, normals, Method(exact=exact))
+    fitted, _, how = fit_describer(bags, normals, Method(exact=exact), engine=engine)
     assert ("exactly" in how) is exact
     seen: list[bool | None] = []
     compare = references.NormalReference.compare

@@ -319,7 +319,8 @@ def test_one_arithmetic_for_all_batches(
 
     monkeypatch.setattr(cpu.CpuEngine, "fold_references", watched)
     for limit, name in ((9, "NumPy on the CPU, float32"), (8.9, "onnxruntime on the CPU, int8")):
-        monkeypatch.setattr(cpu, "SINGLES_FLOP", limit * flop)
+        limits = cpu.CpuLimits(singles_flop=limit * flop)
+        model.describer_.reference.engine = cpu.CpuEngine("auto", limits=limits)
         used.clear()
         model.assign([*arrays, arrays[0]])
         assert used == [name] * 3

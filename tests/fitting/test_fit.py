@@ -38,8 +38,14 @@ from flawsort.fitting.runner import LocalRunner, describe_batch
 from flawsort.fitting.source import FileSource, HeldSource
 from flawsort.images.find import array_images, find_images
 from flawsort.images.inputs import distinct_rows
-from flawsort.scores.engines import CpuEngine, cpu
-from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
+from flawsort.scores.engines import CpuEngine, CpuLimits
+from flawsort.scores.reference import (
+    PEER_COUNTS,
+    NormalReference,
+    PeerCounts,
+    PeerReference,
+    compare_with_peers,
+)
 from helpers.bags import flawed_patches, same_partition
 from helpers.described import fit_describer
 from helpers.oracles import naive_peer_distances
@@ -124,10 +130,11 @@ class Shelf:
         runner: Any = None,
         engine: Any = None,
         sample: int = USUAL_SIZES.sample_images,
+        peers: PeerCounts = PEER_COUNTS,
         **options: Any,
     ) -> DescribedSet:
         """As a set that is too large for memory, five images at a time."""
-        sizes = Sizes(batch_images=5, sample_images=sample)
+        sizes = Sizes(batch_images=5, sample_images=sample, peers=peers)
         known = None if normals is None else KnownGood(normals, normal_scores)
         given = FitOptions(method, engine or CpuEngine(), sizes=sizes, **options)
         return describe_set(self, known, given, runner or LocalRunner(self))
@@ -236,26 +243,25 @@ def check_outlines(found: Outlines, expected: Outlines) -> None:
     np.testing.assert_allclose(found.peaks, expected.peaks, rtol=1e-5)
 
 
-def test_how_normals_are_searched_is_settled_for_the_whole_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_how_normals_are_searched_is_settled_for_the_whole_set() -> None:
     normals = Bags(flawed_patches([0] * 6, n_patches=16, seed=0), (4, 4))
     flop = 2 * (N * 16) * (6 * 16) * 12
     for limit, exact in ((flop, True), (flop - 1, False)):
-        monkeypatch.setattr(cpu, "EXACT_FLOP", limit)
-        reference = NormalReference.from_bags(normals)
+        engine = CpuEngine(limits=CpuLimits(exact_flop=limit))
+        reference = NormalReference.from_bags(normals, engine=engine)
         Shelf().stream(Method(), normals=reference, sample=3)
         assert reference.exact is exact
 
 
-def test_one_arithmetic_for_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "SINGLES_FLOP", N * N * 2 * 16 * 16 * 12)
-    assert "float32" in Shelf().stream(Method(n_peers=1000), engine=CpuEngine("auto")).how
+def test_one_arithmetic_for_the_whole_set() -> None:
+    def singles_up_to(flop: int) -> CpuEngine:
+        return CpuEngine("auto", limits=CpuLimits(singles_flop=flop))
+
+    engine = singles_up_to(N * N * 2 * 16 * 16 * 12)
+    assert "float32" in Shelf().stream(Method(n_peers=1000), engine=engine).how
     flop = N * 9 * 2 * 16 * 16 * 12
-    monkeypatch.setattr(cpu, "SINGLES_FLOP", flop)
-    assert "float32" in Shelf().stream(engine=CpuEngine("auto"), sample=12).how
-    monkeypatch.setattr(cpu, "SINGLES_FLOP", flop - 1)
-    found = Shelf().stream(engine=CpuEngine("auto"), sample=12)
+    assert "float32" in Shelf().stream(engine=singles_up_to(flop), sample=12).how
+    found = Shelf().stream(engine=singles_up_to(flop - 1), sample=12)
     assert "int8" in found.how
     assert isinstance(found.describer.reference, PeerReference)
     assert found.describer.reference.engine.name == "onnxruntime on the CPU, int8"
@@ -265,10 +271,9 @@ def test_one_arithmetic_for_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-def test_the_size_of_the_whole_set_says_how_many_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flawsort.scores.reference.ALL_PEERS_UP_TO", 12)
-    monkeypatch.setattr("flawsort.scores.reference.SAMPLED_PEERS", 7)
-    assert "a sample of 7 of them" in Shelf().stream(Method(), sample=12).how
+def test_the_size_of_the_whole_set_says_how_many_peers() -> None:
+    peers = PeerCounts(all_up_to=12, sampled=7)
+    assert "a sample of 7 of them" in Shelf().stream(Method(), sample=12, peers=peers).how
 
 
 def test_known_scores_say_what_is_normal() -> None:
@@ -637,6 +642,8 @@ def test_abandoned_parts_are_removed_and_not_the_run_s_own(tmp_path: Path) -> No
 
 opened = functools.cache(load_backbone)
 STREAMED = Sizes(in_memory=0, batch_images=4)
+# If the arithmetic is left open, eight bits are taken.
+IN_EIGHT_BITS = dataclasses.replace(STREAMED, cpu=CpuLimits(singles_flop=0))
 
 
 @pytest.fixture(autouse=True)
@@ -1037,7 +1044,7 @@ def test_parts_are_not_taken_by_another_fit(
     home: Path, monkeypatch: pytest.MonkeyPatch, case: str, others: dict[str, Any]
 ) -> None:
     arrays, embedding = plate_arrays(), Embedding(monkeypatch)
-    monkeypatch.setattr(cpu, "SINGLES_FLOP", 0)  # left open, eight bits are taken
+    monkeypatch.setattr(AnomalyClusterer, "sizes", IN_EIGHT_BITS)
     with pytest.raises(KeyboardInterrupt):
         fit(arrays, cache="auto", progress=stop_after(8))
     if case == "normals":
@@ -1052,7 +1059,7 @@ def test_the_arithmetic_that_would_be_taken_is_the_same_fit(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrays, embedding = plate_arrays(), Embedding(monkeypatch)
-    monkeypatch.setattr(cpu, "SINGLES_FLOP", 0)
+    monkeypatch.setattr(AnomalyClusterer, "sizes", IN_EIGHT_BITS)
     with pytest.raises(KeyboardInterrupt):
         fit(arrays, cache="auto", progress=stop_after(8))
     assert embedding.during(arrays, cache="auto", arithmetic="int8") == [4, 2]

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -39,24 +38,17 @@ HALVES = 2e-3
 INTERPRETED = bool(os.environ.get("TRITON_INTERPRET"))
 
 
-def fused(arithmetic: str = "float16") -> Any:
-    from flawsort.scores.engines.torch_engine import TorchEngine
+def fused(arithmetic: str = "float16", **pieces: int) -> Any:
+    """pieces: the sizes of some, if they are not the usual ones."""
+    from flawsort.scores.engines.torch_engine import Pieces, TorchEngine
 
-    return TorchEngine("cpu" if INTERPRETED else "cuda", arithmetic, fused=True)  # type: ignore[arg-type]
+    device = "cpu" if INTERPRETED else "cuda"
+    return TorchEngine(device, arithmetic, fused=True, pieces=Pieces(**pieces))  # type: ignore[arg-type]
 
 
-@contextmanager
-def small_pieces() -> Iterator[None]:
+def in_small_pieces() -> Any:
     """All that is cut into pieces, cut into small ones."""
-    from flawsort.scores.engines import torch_engine as tensors
-
-    with (
-        patch.object(tensors, "PAIRS_AT_ONCE", 4),
-        patch.object(tensors, "DISTANCES_AT_ONCE", 4 * 6 * 5 * 2),
-        patch.object(tensors, "QUERIES_AT_ONCE", 100),
-        patch.object(tensors.TorchEngine, "_bank_piece", lambda self, dim: 128),
-    ):
-        yield
+    return fused(pairs=4, distances=4 * 6 * 5 * 2, queries=100, bank=128)
 
 
 def two_tiles_of_rows() -> None:
@@ -103,10 +95,10 @@ def references_and_oneself_among_them() -> None:
 
 def pieces_of_pairs() -> None:
     patches, extra = some_bags("random", 5, 5, 8), some_bags("random", 3, 5, 8, seed=1)
-    with small_pieces():
-        check_peers(fused(), patches, extra=extra, squared=SINGLES)
-        check_statistics(fused(), patches, list(range(5)), extra=extra, atol=1e-3)
-        check_references(fused(), patches, extra, squared=SINGLES)
+    engine = in_small_pieces()
+    check_peers(engine, patches, extra=extra, squared=SINGLES)
+    check_statistics(engine, patches, list(range(5)), extra=extra, atol=1e-3)
+    check_references(engine, patches, extra, squared=SINGLES)
 
 
 def statistics_of_many_pairs() -> None:
@@ -217,10 +209,9 @@ def the_first_of_equal_ones() -> None:
 
 
 def pieces_of_banks() -> None:
-    with small_pieces():
-        queries, bank = some_bags("random", 2, 140, 6)
-        check_bank(fused(), queries, bank, squared=SINGLES)
-        check_ties(fused(), 260)
+    queries, bank = some_bags("random", 2, 140, 6)
+    check_bank(in_small_pieces(), queries, bank, squared=SINGLES)
+    check_ties(in_small_pieces(), 260)
 
 
 def what_torch_does_alone() -> None:

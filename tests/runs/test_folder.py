@@ -21,9 +21,10 @@ from flawsort import open_run as open_
 from flawsort.backbones import DEFAULT_BACKBONE, catalogue, entry_path
 from flawsort.clusters.kinds import Regions
 from flawsort.embeddings.regions import Outlines, mask_cells
+from flawsort.fitting.memory import Sizes
 from flawsort.runs.convert import make_run
 from flawsort.runs.folder import replace_files, save_run
-from flawsort.scores.engines import choose_engine
+from flawsort.scores.engines import CpuEngine, CpuLimits, choose_engine
 from helpers import faults
 from helpers.faults import Fault, watched
 from helpers.part_batches import assert_same_values
@@ -348,12 +349,11 @@ class TestRoundTrip:
     def test_inverted_lists_are_part_of_the_run(
         self, plates: Path, tmp_path: Path, decided: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with monkeypatch.context() as patch:
-            if decided == "by size":
-                patch.setattr("flawsort.scores.engines.cpu.EXACT_FLOP", 0.0)
-            method = Method(exact=None if decided == "by size" else False)
-            model = AnomalyClusterer(**settings(n_clusters=2, method=method))
-            model.fit(plates / "parts", normal=plates / "good").save(tmp_path / "run")
+        method = Method(exact=None if decided == "by size" else False)
+        model = AnomalyClusterer(**settings(n_clusters=2, method=method))
+        if decided == "by size":
+            model.sizes = Sizes(cpu=CpuLimits(exact_flop=0.0))
+        model.fit(plates / "parts", normal=plates / "good").save(tmp_path / "run")
         assert "inverted lists" in model.scored_
         assert contents(tmp_path / "run").keys() == FILES | LISTS
         run = open_(tmp_path / "run")
@@ -377,10 +377,10 @@ class TestRoundTrip:
         assert np.array_equal(loaded.predict(plates / "parts"), model.labels_)
 
     def test_an_exact_run_stays_exact(
-        self, plates: Path, saved: Path, fitted: AnomalyClusterer, monkeypatch: pytest.MonkeyPatch
+        self, plates: Path, saved: Path, fitted: AnomalyClusterer
     ) -> None:
-        monkeypatch.setattr("flawsort.scores.engines.cpu.EXACT_FLOP", 0.0)
         loaded = AnomalyClusterer.load(saved)
+        loaded.describer_.reference.engine = CpuEngine("auto", limits=CpuLimits(exact_flop=0.0))
         loaded.cache = None
         assert np.array_equal(loaded.assign(plates / "parts")[2], fitted.scores_)
         assert open_(saved).lists is None

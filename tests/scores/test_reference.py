@@ -9,9 +9,10 @@ import pytest
 
 from flawsort.core.records import Bags
 from flawsort.scores import reference as references
-from flawsort.scores.engines import cpu
+from flawsort.scores.engines import CpuEngine, CpuLimits
 from flawsort.scores.reference import (
     NormalReference,
+    PeerCounts,
     PeerReference,
     Reference,
     StoredReference,
@@ -34,6 +35,10 @@ def some_valid(n_images: int) -> Array:
     valid = np.random.default_rng(4).random((n_images, 6)) > 0.4
     valid[:, 2] = True
     return valid
+
+
+def limited(exact_flop: float) -> CpuEngine:
+    return CpuEngine(limits=CpuLimits(exact_flop=exact_flop))
 
 
 # ---- normals ----
@@ -64,10 +69,9 @@ def test_scores_are_distances_to_the_nearest_normal_patch(exact: bool | None) ->
     )
 
 
-def test_beyond_the_limit_the_search_goes_through_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "EXACT_FLOP", 0.0)
+def test_beyond_the_limit_the_search_goes_through_lists() -> None:
     normals, bags = made_bags(3, seed=1), made_bags(4)
-    reference = NormalReference.from_bags(normals)
+    reference = NormalReference.from_bags(normals, engine=limited(0.0))
     assert reference.exact is None
     comparison = reference.compare(bags)
     assert reference.exact is False
@@ -76,7 +80,7 @@ def test_beyond_the_limit_the_search_goes_through_lists(monkeypatch: pytest.Monk
         == "compared with 18 known-good patches, searched approximately (inverted lists)"
     )
     # So few patches make ten lists, all of which are probed.
-    exact = NormalReference.from_bags(normals, exact=True).compare(bags)
+    exact = NormalReference.from_bags(normals, exact=True, engine=limited(0.0)).compare(bags)
     assert "exactly" in exact.how
     np.testing.assert_allclose(comparison.scores, exact.scores, atol=1e-4)
     chosen = np.tile(np.arange(6), (4, 1))
@@ -86,23 +90,18 @@ def test_beyond_the_limit_the_search_goes_through_lists(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("first", [0.0, np.inf])
-def test_the_first_comparison_decides_for_all(
-    monkeypatch: pytest.MonkeyPatch, first: float
-) -> None:
-    reference = NormalReference.from_bags(made_bags(3, seed=1))
-    monkeypatch.setattr(cpu, "EXACT_FLOP", first)
+def test_the_first_comparison_decides_for_all(first: float) -> None:
+    reference = NormalReference.from_bags(made_bags(3, seed=1), engine=limited(first))
     how = reference.compare(made_bags(4)).how
-    monkeypatch.setattr(cpu, "EXACT_FLOP", 0.0 if first else np.inf)
+    reference.engine = limited(0.0 if first else np.inf)
     assert reference.compare(made_bags(1, seed=2)).how == how
     assert reference.exact is (first > 0)
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_what_was_asked_for_is_not_decided_by_size(
-    monkeypatch: pytest.MonkeyPatch, exact: bool
-) -> None:
-    monkeypatch.setattr(cpu, "EXACT_FLOP", 0.0 if exact else np.inf)
-    reference = NormalReference(made_bags(3, seed=1).patches.reshape(-1, 5), exact=exact)
+def test_what_was_asked_for_is_not_decided_by_size(exact: bool) -> None:
+    bank, engine = made_bags(3, seed=1).patches.reshape(-1, 5), limited(0.0 if exact else np.inf)
+    reference = NormalReference(bank, exact=exact, engine=engine)
     assert ("exactly" in reference.compare(made_bags(4)).how) is exact
     assert reference.exact is exact
 
@@ -128,26 +127,23 @@ def test_the_bank_leaves_out_what_is_not_valid() -> None:
     np.testing.assert_array_equal(bank, normals.patches[valid])
 
 
-def test_a_large_bank_is_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(references, "BANK_BYTES", 10 * 5 * 2 + 3)
-    normals = made_bags(4)
-    bank = NormalReference.from_bags(normals, random_state=3).bank
+def test_a_large_bank_is_a_sample() -> None:
+    normals, most = made_bags(4), 10 * 5 * 2 + 3
+    bank = NormalReference.from_bags(normals, random_state=3, bank_bytes=most).bank
     assert len(bank) == 10
     rows = {patch.tobytes() for patch in normals.patches.reshape(-1, 5)}
     assert len({patch.tobytes() for patch in bank} & rows) == 10
-    again = NormalReference.from_bags(normals, random_state=3).bank
+    again = NormalReference.from_bags(normals, random_state=3, bank_bytes=most).bank
     np.testing.assert_array_equal(bank, again)
-    whole = NormalReference.from_bags(normals, exact=True).bank
+    whole = NormalReference.from_bags(normals, exact=True, bank_bytes=most).bank
     np.testing.assert_array_equal(whole, normals.patches.reshape(-1, 5))
 
 
-def test_normals_are_scored_among_all_others_where_the_bank_is_whole(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_normals_are_scored_among_all_others_where_the_bank_is_whole() -> None:
     normals = made_bags(references.MIN_CALIBRATION + 1, seed=2)
     expected = NormalReference.from_bags(normals, exact=True).scores_of_normals(normals)
-    monkeypatch.setattr(references, "BANK_BYTES", 10 * 5 * 2)
-    found = NormalReference.from_bags(normals, exact=True).scores_of_normals(normals)
+    small = NormalReference.from_bags(normals, exact=True, bank_bytes=10 * 5 * 2)
+    found = small.scores_of_normals(normals)
     assert expected is not None
     assert found is not None
     np.testing.assert_array_equal(found, expected)
@@ -226,20 +222,17 @@ PAIR = 2 * 6 * 6 * 5  # operations to compare two of the bags here
 
 
 @pytest.mark.parametrize(("up_to", "n_peers"), [(11, 11), (12, 11), (10, 4)])
-def test_of_a_larger_set_a_sample_are_peers(
-    monkeypatch: pytest.MonkeyPatch, up_to: int, n_peers: int
-) -> None:
-    monkeypatch.setattr(references, "ALL_PEERS_UP_TO", up_to)
-    monkeypatch.setattr(references, "SAMPLED_PEERS", 4)
-    comparison, reference = compare_with_peers(made_bags(11))
+def test_of_a_larger_set_a_sample_are_peers(up_to: int, n_peers: int) -> None:
+    counts = PeerCounts(all_up_to=up_to, sampled=4)
+    comparison, reference = compare_with_peers(made_bags(11), counts=counts)
     how = f"compared with a sample of {n_peers} of them (NumPy on the CPU, float32)"
     if n_peers == 11:
         how = "compared with each other (NumPy on the CPU, float32)"
     assert comparison.how == how
     assert len(reference.peers) == n_peers
-    everybody, _ = compare_with_peers(made_bags(11), n_peers="all")
+    everybody, _ = compare_with_peers(made_bags(11), n_peers="all", counts=counts)
     assert everybody.how == "compared with each other (NumPy on the CPU, float32)"
-    given, _ = compare_with_peers(made_bags(11), n_peers=5)
+    given, _ = compare_with_peers(made_bags(11), n_peers=5, counts=counts)
     assert given.how == "compared with a sample of 5 of them (NumPy on the CPU, float32)"
 
 
@@ -250,10 +243,9 @@ def test_a_single_image_has_no_peers() -> None:
     np.testing.assert_array_equal(expected, np.zeros((1, 2, 5)))
 
 
-def test_what_peers_expect_leaves_the_image_itself_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(references, "STORED_PEERS", 4)
+def test_what_peers_expect_leaves_the_image_itself_out() -> None:
     bags = made_bags(7)
-    comparison, reference = compare_with_peers(bags)
+    comparison, reference = compare_with_peers(bags, counts=PeerCounts(stored=4))
     assert len(reference.peers) == 4
     chosen = np.tile(np.arange(6), (7, 1))
     expected = comparison.expected(np.arange(7), chosen)
@@ -321,18 +313,19 @@ def test_peers_as_everybody_finds_them() -> None:
     )
 
 
-def test_residuals_come_from_the_first_of_many_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(references, "STORED_PEERS", 3)
+def test_residuals_come_from_the_first_of_many_peers() -> None:
     peers = made_bags(5, seed=1)
     own = np.array([4, 1, 3])
     bags = Bags(peers.patches[own], (2, 3))
 
-    class Strict(references.CpuEngine):
+    class Strict(CpuEngine):
         def expected_from_peers(self, patches: Array, chosen: Array, few: Array, own: Array) -> Any:
             assert own.tolist() == [-1, 1, -1]  # not one of those that are not among the few
             return super().expected_from_peers(patches, chosen, few, own)
 
-    comparison = PeerReference(peers.patches, 1.0, engine=Strict()).compare(bags, self_rows=own)
+    counts = PeerCounts(stored=3)
+    reference = PeerReference(peers.patches, 1.0, engine=Strict(), counts=counts)
+    comparison = reference.compare(bags, self_rows=own)
     expected = comparison.expected(np.arange(3), np.zeros((3, 1), int))
     for image, few in enumerate(([0, 1, 2], [0, 2], [0, 1, 2])):
         first = bags.patches[image][:1]
@@ -352,20 +345,18 @@ def test_normals_do_not_ask_who_an_image_is() -> None:
 
 
 @pytest.mark.parametrize(("n_queries", "exact"), [(10, True), (11, False)])
-def test_the_search_is_settled_by_a_number(
-    monkeypatch: pytest.MonkeyPatch, n_queries: int, exact: bool
-) -> None:
-    monkeypatch.setattr(cpu, "EXACT_FLOP", 2.0 * 10 * 18 * 5)
-    reference = NormalReference.from_bags(made_bags(3, seed=1))
+def test_the_search_is_settled_by_a_number(n_queries: int, exact: bool) -> None:
+    engine = limited(2.0 * 10 * 18 * 5)
+    reference = NormalReference.from_bags(made_bags(3, seed=1), engine=engine)
     reference.choose_search(n_queries)
     assert reference.exact is exact
     reference.choose_search(10**9 if exact else 1)
     assert reference.exact is exact
 
 
-def test_the_arithmetic_for_new_images_follows_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    reference = PeerReference(made_bags(5).patches, 1.0, engine=references.CpuEngine("auto"))
-    monkeypatch.setattr(cpu, "SINGLES_FLOP", 3 * 5 * PAIR)
+def test_the_arithmetic_for_new_images_follows_the_work() -> None:
+    engine = CpuEngine("auto", limits=CpuLimits(singles_flop=3 * 5 * PAIR))
+    reference = PeerReference(made_bags(5).patches, 1.0, engine=engine)
     assert "float32" in reference.compare(made_bags(3)).how
     assert "int8" in reference.compare(made_bags(4)).how
 
@@ -403,14 +394,13 @@ def test_an_unknown_kind_of_reference_is_refused() -> None:
         restore_reference(StoredReference("friends", made_bags(5).patches), nearest_share=0.5)
 
 
-def test_many_images_are_compared_in_one_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "SINGLES_FLOP", 3 * 5 * PAIR)
-    engine = references.CpuEngine("auto")
+def test_many_images_are_compared_in_one_way() -> None:
+    engine = CpuEngine("auto", limits=CpuLimits(singles_flop=3 * 5 * PAIR))
     peers = PeerReference(made_bags(5).patches, 1.0, engine=engine)
     assert "float32" in peers.for_many(3, 6).compare(made_bags(1)).how
     assert "int8" in peers.for_many(4, 6).compare(made_bags(1)).how
     assert peers.engine is engine
-    monkeypatch.setattr(cpu, "EXACT_FLOP", 2.0 * 4 * 6 * 18 * 5)
+    exactly_four = limited(2.0 * 4 * 6 * 18 * 5)
     for n_images, way in ((4, "exactly"), (5, "inverted lists")):
-        normals = NormalReference.from_bags(made_bags(3, seed=1)).for_many(n_images, 6)
-        assert way in normals.compare(made_bags(1)).how
+        normals = NormalReference.from_bags(made_bags(3, seed=1), engine=exactly_four)
+        assert way in normals.for_many(n_images, 6).compare(made_bags(1)).how

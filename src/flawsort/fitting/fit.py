@@ -293,21 +293,24 @@ def _compare(
             n_peers=method.n_peers,
             nearest_share=method.nearest_share,
             engine=options.engine,
+            counts=options.sizes.peers,
             random_state=options.random_state,
             progress=progress,
         )
         return comparison, peers, {}
-    count = min(_n_peers(method, n_images), len(bags))
+    count = min(_n_peers(options, n_images), len(bags))
     patches = bags.patches[:count].copy()  # frees the rest of the sample
-    sampled = PeerReference(patches, method.nearest_share, engine=options.engine)
+    sampled = PeerReference(
+        patches, method.nearest_share, engine=options.engine, counts=options.sizes.peers
+    )
     reference = sampled.for_many(n_images, bags.n_patches)
     peer_of = {digest: row for row, digest in enumerate(sample.images.digests[:count])}
     self_rows = rows_of(sample.images.digests, peer_of)
     return reference.compare(bags, self_rows=self_rows, progress=progress), reference, peer_of
 
 
-def _n_peers(method: Method, n_images: int) -> int:
-    n_peers = method.n_peers or usual_peers(n_images)
+def _n_peers(options: FitOptions, n_images: int) -> int:
+    n_peers = options.method.n_peers or usual_peers(n_images, options.sizes.peers)
     return n_images if n_peers == "all" else n_peers
 
 
@@ -323,7 +326,7 @@ def _drawn(source: Source, known: KnownGood | None, options: FitOptions) -> _Sam
     if options.method.weights == "uniform":
         count = 1  # shows the grid; nothing is measured
     elif known is None:
-        count = max(count, _n_peers(options.method, len(contents)))
+        count = max(count, _n_peers(options, len(contents)))
     order = np.random.default_rng(options.random_state).permutation(len(contents))
     rows, bags = _first_usable(contents, order, source.batch, count)
     return _Sample(contents.take(rows), bags, np.arange(len(rows)))

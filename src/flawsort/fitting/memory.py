@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, replace
 
 from flawsort.core.errors import OptionError
+from flawsort.scores.engines import CPU_LIMITS, CpuLimits
+from flawsort.scores.reference import PEER_COUNTS, PeerCounts
 
 # The number of peers that messages advise if not all images can be compared with each other.
 FEWER_PEERS = 128
@@ -36,7 +38,8 @@ class Sizes:
         measured on this many images. min_normals: the minimum size of a sample of the normals.
         batches_between_pruning: the cache is pruned after this many batches, 1.4 GB of bags with
         the default backbone. compared_with_regions: regions are compared with at most this many
-        images of a large set.
+        images of a large set. peers: how many images of a set are peers. cpu: the amounts of work
+        that decide how the CPU compares images.
     base: bytes for Python, NumPy and onnxruntime with a backbone. per_image: bytes per image
         besides its patches: thumbnail, names, digests, and rows in tables. bank: bytes for the
         patches of the normals, their inverted lists, and building these.
@@ -48,6 +51,8 @@ class Sizes:
     min_normals: int = 64
     batches_between_pruning: int = 64
     compared_with_regions: int = 16384
+    peers: PeerCounts = PEER_COUNTS
+    cpu: CpuLimits = CPU_LIMITS
     base: int = 400 * 2**20
     per_image: int = 12_000
     bank: int = 3 * 512 * 2**20

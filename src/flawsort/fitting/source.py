@@ -191,7 +191,7 @@ def streams(
     if probe is None:  # the reasons are given when all images are embedded
         return False
     n = len(source.contents)
-    peers = method.n_peers or usual_peers(n)
+    peers = method.n_peers or usual_peers(n, sizes.peers)
     compared = normals is None and method.weights != "uniform"
     all_pairs = compared and (peers == "all" or peers >= n)
     n_normals = 0 if normals is None else len(normals.contents)

@@ -38,6 +38,22 @@ STORED_PEERS = 96
 ALL_PEERS_UP_TO = 256
 SAMPLED_PEERS = 128
 
+
+@dataclass(frozen=True)
+class PeerCounts:
+    """How many images of a set are peers.
+
+    all_up_to: in a set of up to this many images, all others are. sampled: the peers of a larger
+    set. stored: those that residuals use, and that a run stores if it was not streamed.
+    """
+
+    all_up_to: int = ALL_PEERS_UP_TO
+    sampled: int = SAMPLED_PEERS
+    stored: int = STORED_PEERS
+
+
+PEER_COUNTS = PeerCounts()
+
 Expected: TypeAlias = Callable[[Ints, Ints], NDArray[np.float32]]
 
 
@@ -113,15 +129,18 @@ class NormalReference:
         lists: InvertedLists | None = None,
         engine: Engine | None = None,
         random_state: int = 0,
+        bank_bytes: int = BANK_BYTES,
     ) -> None:
         """bank: (n_bank, dim), unit length. exact: whether the search is exact; None decides at the
         first comparison, and all later ones follow it. lists: the bank for approximate search, if
-        it is already built. engine: None for the CPU in float32."""
+        it is already built. engine: None for the CPU in float32. bank_bytes: the largest bank that
+        is made of normals without sampling them."""
         self.bank = bank
         self.engine = engine or CpuEngine()
         self.exact = exact
         self._lists = lists
         self._random_state = random_state
+        self._bank_bytes = bank_bytes
 
     @classmethod
     def from_bags(
@@ -131,13 +150,17 @@ class NormalReference:
         exact: bool | None = None,
         engine: Engine | None = None,
         random_state: int = 0,
+        bank_bytes: int = BANK_BYTES,
     ) -> NormalReference:
-        """A bank of all valid patches of the normals. It is sampled if it exceeds BANK_BYTES,
+        """A bank of all valid patches of the normals. It is sampled if it exceeds `bank_bytes`,
         unless `exact` is True."""
-        rows = _bank_rows(normals, random_state, whole=exact is True)
+        limit = None if exact is True else _bank_limit(normals, bank_bytes)
+        rows = _bank_rows(normals, random_state, limit)
         bank = normals.patches.reshape(-1, normals.dim)
         bank = bank if len(rows) == len(bank) else bank[rows]
-        return cls(bank, exact=exact, engine=engine, random_state=random_state)
+        return cls(
+            bank, exact=exact, engine=engine, random_state=random_state, bank_bytes=bank_bytes
+        )
 
     def compare(
         self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
@@ -205,8 +228,9 @@ class NormalReference:
 
     def _scores_from_lists(self, normals: Bags, sample: Ints) -> NDArray[np.float32]:
         # The same rows as in the bank: all of them if the search is exact.
-        whole = len(self.bank) > _bank_limit(normals)
-        owner = _bank_rows(normals, self._random_state, whole=whole) // normals.n_patches
+        limit = _bank_limit(normals, self._bank_bytes)
+        kept = None if len(self.bank) > limit else limit
+        owner = _bank_rows(normals, self._random_state, kept) // normals.n_patches
         queries = normals.patches[sample].reshape(-1, normals.dim)
         images = np.repeat(sample, normals.n_patches)
         distances = self.lists.search(queries, not_from=(images, owner)).distances
@@ -220,17 +244,16 @@ class NormalReference:
         return self._lists
 
 
-def _bank_limit(normals: Bags) -> int:
-    return int(BANK_BYTES // (normals.dim * normals.patches.itemsize))
+def _bank_limit(normals: Bags, bank_bytes: int) -> int:
+    return int(bank_bytes // (normals.dim * normals.patches.itemsize))
 
 
-def _bank_rows(normals: Bags, random_state: int, *, whole: bool) -> NDArray[np.int64]:
-    """The rows of the bank's patches among the patches of all normals."""
+def _bank_rows(normals: Bags, random_state: int, limit: int | None) -> NDArray[np.int64]:
+    """The rows of the bank's patches among the patches of all normals. limit: of their number."""
     rows = np.arange(len(normals) * normals.n_patches)
     if normals.valid is not None:
         rows = rows[normals.valid.ravel()]
-    limit = _bank_limit(normals)
-    if len(rows) > limit and not whole:
+    if limit is not None and len(rows) > limit:
         rows = rows[np.sort(np.random.default_rng(random_state).permutation(len(rows))[:limit])]
     return rows
 
@@ -242,10 +265,17 @@ class PeerReference:
     knows_normal = False
 
     def __init__(
-        self, peers: Floats, nearest_share: float, *, engine: Engine | None = None
+        self,
+        peers: Floats,
+        nearest_share: float,
+        *,
+        engine: Engine | None = None,
+        counts: PeerCounts = PEER_COUNTS,
     ) -> None:
-        """peers: (n_peers, n_patches, dim). nearest_share: see compare_with_peers."""
+        """peers: (n_peers, n_patches, dim). nearest_share: see compare_with_peers. counts: the
+        number of peers that residuals use."""
         self.peers = peers
+        self._counts = counts
         self.engine = engine or CpuEngine()
         self._nearest_share = nearest_share
 
@@ -264,7 +294,7 @@ class PeerReference:
         )
 
         def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
-            few = self.peers[:STORED_PEERS]
+            few = self.peers[: self._counts.stored]
             mine = np.where(itself < len(few), itself, -1)
             return engine.expected_from_peers(bags.patches[images], chosen, few, mine[images])
 
@@ -313,6 +343,7 @@ def compare_with_peers(
     n_peers: int | Literal["all"] | None = None,
     nearest_share: float = 1.0,
     engine: Engine | None = None,
+    counts: PeerCounts = PEER_COUNTS,
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Comparison, PeerReference]:
@@ -320,21 +351,23 @@ def compare_with_peers(
 
     n_peers: None takes all images of a small set and a sample of a larger one (`usual_peers`).
     nearest_share: the mean is taken over this share of the peers, those nearest to the patch;
-    1 is the paper's mean over all. engine: None for the CPU in float32. Also returns a reference
-    for new images.
+    1 is the paper's mean over all. engine: None for the CPU in float32. counts: of the peers, where
+    they are not given, and of those that are stored. Also returns a reference for new images.
     """
     chosen_engine = engine or CpuEngine()
     order = np.random.default_rng(random_state).permutation(len(bags))
     if n_peers is None:
-        n_peers = usual_peers(len(bags))
+        n_peers = usual_peers(len(bags), counts)
     count = len(bags) if n_peers == "all" else min(n_peers, len(bags))
     pairs = count * len(bags) - count * (count + 1) // 2
     engine = chosen_engine.for_work(pairs * pair_flop(bags))
     peers = np.sort(order[:count])
     statistic = _statistic(len(bags), bags.n_patches, len(peers) - 1, nearest_share)
     scores = engine.fold_peers(bags.patches, peers, statistic, progress=progress)
-    stored = np.sort(order[: min(STORED_PEERS, count)])
-    reference = PeerReference(bags.patches[stored], nearest_share, engine=chosen_engine)
+    stored = np.sort(order[: min(counts.stored, count)])
+    reference = PeerReference(
+        bags.patches[stored], nearest_share, engine=chosen_engine, counts=counts
+    )
     self_rows = np.full(len(bags), -1)
     self_rows[stored] = np.arange(len(stored))
 
@@ -355,9 +388,9 @@ def pair_flop(bags: Bags) -> float:
     return search_flop(bags.n_patches, bags.n_patches, bags.dim)
 
 
-def usual_peers(n_images: int) -> int | Literal["all"]:
+def usual_peers(n_images: int, counts: PeerCounts = PEER_COUNTS) -> int | Literal["all"]:
     """The default number of peers for a set of this size."""
-    return "all" if n_images <= ALL_PEERS_UP_TO else SAMPLED_PEERS
+    return "all" if n_images <= counts.all_up_to else counts.sampled
 
 
 def _statistic(n_images: int, n_patches: int, n_peers: int, nearest_share: float) -> PeerStatistic:

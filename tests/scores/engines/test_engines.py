@@ -14,7 +14,7 @@ import pytest
 from flawsort.core.devices import Cuda
 from flawsort.core.errors import OptionError
 from flawsort.scores import engines
-from flawsort.scores.engines import CpuEngine, choose_engine, cpu, int8
+from flawsort.scores.engines import CpuEngine, CpuLimits, choose_engine, cpu, int8
 from flawsort.scores.engines.int8 import Int8
 from flawsort.scores.nearest import fold_peers
 from flawsort.scores.peer_statistics import MeanOverPeers
@@ -244,22 +244,23 @@ def test_the_cpu_engine_says_what_it_is() -> None:
     assert CpuEngine("int8").name == "onnxruntime on the CPU, int8"
 
 
-def test_large_work_is_done_in_eight_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_work_is_done_in_eight_bits() -> None:
     small, large = cpu.SINGLES_FLOP, 1.01 * cpu.SINGLES_FLOP
     assert "float32" in CpuEngine("auto").for_work(small).name
     assert "int8" in CpuEngine("auto").for_work(large).name
     for fixed in (CpuEngine("float32"), CpuEngine("int8")):
         assert fixed.for_work(small) is fixed
         assert fixed.for_work(large) is fixed
-    monkeypatch.setattr(cpu, "SINGLES_FLOP", 2 * large)
-    assert "float32" in CpuEngine("auto").for_work(large).name
+    more = CpuEngine("auto", limits=CpuLimits(singles_flop=2 * large))
+    assert "float32" in more.for_work(large).name
 
 
-def test_what_the_cpu_affords(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = CpuEngine("auto")
-    assert engine.exact_flop == cpu.EXACT_FLOP
-    monkeypatch.setattr(cpu, "EXACT_FLOP", 12.0)
-    assert engine.exact_flop == 12
+def test_what_the_cpu_affords() -> None:
+    assert CpuEngine("auto").exact_flop == cpu.EXACT_FLOP
+    limits = CpuLimits(exact_flop=12.0)
+    for engine in (CpuEngine("auto", limits=limits), choose_engine("cpu", limits=limits)):
+        assert engine.exact_flop == 12
+        assert engine.for_work(1.0).exact_flop == engine.for_work(1e30).exact_flop == 12
 
 
 # ---- which one ----

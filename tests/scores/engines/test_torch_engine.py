@@ -107,23 +107,12 @@ def test_many_pairs_are_as_one_after_the_other(
 # ---- torch, without fused kernels ----
 
 
-def on_torch(arithmetic: Any = "float32") -> Any:
+def on_torch(arithmetic: Any = "float32", **pieces: int) -> Any:
+    """pieces: the sizes of some, if they are not the usual ones."""
     pytest.importorskip("torch")
-    from flawsort.scores.engines.torch_engine import TorchEngine
+    from flawsort.scores.engines.torch_engine import Pieces, TorchEngine
 
-    return TorchEngine("cpu", arithmetic, fused=False)
-
-
-@pytest.fixture(params=[4 * 13 * 13 * 2, 4 * 4 * 2], ids=["two bags", "two queries"])
-def small_pieces(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """All that is cut into pieces, cut into small ones."""
-    pytest.importorskip("torch")
-    from flawsort.scores.engines import torch_engine as tensors
-
-    monkeypatch.setattr(tensors, "DISTANCES_AT_ONCE", 4 * 3 * 13 * 2)
-    monkeypatch.setattr(tensors, "SIMILARITIES_AT_ONCE", request.param)
-    monkeypatch.setattr(tensors, "QUERIES_AT_ONCE", 5)
-    monkeypatch.setattr(tensors.TorchEngine, "_bank_piece", lambda self, dim: 4)
+    return TorchEngine("cpu", arithmetic, fused=False, pieces=Pieces(**pieces))
 
 
 ARITHMETIC = [("float32", SINGLES), ("float16", HALVES), ("bfloat16", BFLOATS)]
@@ -149,10 +138,13 @@ def test_torch_compares_peers(
     check_bank(engine, patches[0], patches[1:].reshape(-1, shape[2]), squared=squared)
 
 
-@pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_torch_in_small_pieces(dtype: Any) -> None:
-    engine = on_torch()
+@pytest.mark.parametrize(
+    "similarities", [4 * 13 * 13 * 2, 4 * 4 * 2], ids=["two bags", "two queries"]
+)
+def test_torch_in_small_pieces(dtype: Any, similarities: int) -> None:
+    """All that is cut into pieces, cut into small ones."""
+    engine = on_torch(distances=4 * 3 * 13 * 2, similarities=similarities, queries=5, bank=4)
     patches = some_bags("random", 7, 13, 7, seed=1, dtype=dtype)
     check_peers(engine, patches, squared=SINGLES)
     check_peers(engine, patches, [2, 3], extra=patches[::3], squared=SINGLES)

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from flawsort.core.devices import CPU, GPUS, choose_device, gpu_of
 from flawsort.core.errors import OptionError
 from flawsort.scores.engines.base import Engine
-from flawsort.scores.engines.cpu import CpuEngine
+from flawsort.scores.engines.cpu import CPU_LIMITS, CpuEngine, CpuLimits
 
-__all__ = ["ARITHMETIC", "CpuEngine", "Engine", "choose_engine"]
+__all__ = ["ARITHMETIC", "CPU_LIMITS", "CpuEngine", "CpuLimits", "Engine", "choose_engine"]
 
 # The arithmetic that each device supports, the default first.
 ARITHMETIC = {
@@ -21,19 +21,24 @@ ARITHMETIC = {
 
 
 def choose_engine(
-    device: str | None = None, arithmetic: str | None = None, *, exact: bool = False
+    device: str | None = None,
+    arithmetic: str | None = None,
+    *,
+    exact: bool = False,
+    limits: CpuLimits = CPU_LIMITS,
 ) -> Engine:
     """The engine for a device. device: None for a GPU if torch finds one, else the CPU.
 
     arithmetic: of the products, see ARITHMETIC. None chooses the fastest that is precise enough for
     the amount of work. If `exact`, it chooses one that gives the distances of float16 patches in
-    full float32 precision: float32 on the CPU, float16 (with sums in float32) on a GPU.
+    full float32 precision: float32 on the CPU, float16 (with sums in float32) on a GPU. limits: of
+    the CPU's engine.
     """
     device = choose_device(device)
     gpu = gpu_of(device)
     kind = CPU if gpu is None else gpu.kind
     if arithmetic is None and gpu is None:
-        return CpuEngine("float32" if exact else "auto")
+        return CpuEngine("float32" if exact else "auto", limits=limits)
     if arithmetic is None:
         arithmetic = ARITHMETIC[kind][0]
     if arithmetic not in ARITHMETIC[kind]:
@@ -45,7 +50,7 @@ def choose_engine(
         return _on_torch(device, arithmetic, fused=gpu.has_triton and _kernels_run(device))
     if arithmetic == "bfloat16":
         return _on_torch(CPU, arithmetic, fused=False)
-    return CpuEngine("int8" if arithmetic == "int8" else "float32")
+    return CpuEngine("int8" if arithmetic == "int8" else "float32", limits=limits)
 
 
 @cache

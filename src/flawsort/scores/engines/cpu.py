@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -21,16 +22,34 @@ EXACT_FLOP = 2e12
 SINGLES_FLOP = 5e11
 
 
+@dataclass(frozen=True)
+class CpuLimits:
+    """exact_flop: the number of operations up to which a search in a bank is exact. singles_flop:
+    the number up to which bags are compared in float32 if the arithmetic is "auto"."""
+
+    exact_flop: float = EXACT_FLOP
+    singles_flop: float = SINGLES_FLOP
+
+
+CPU_LIMITS = CpuLimits()
+
+
 class CpuEngine:
     """Compares patches on the CPU.
 
     arithmetic: "float32"; "int8" for comparing bags with each other, where errors of 0.003 in a
     distance average out; "auto" for int8 if the work is large. The search in a bank is always in
-    float32.
+    float32. limits: the amounts of work that decide how it is done.
     """
 
-    def __init__(self, arithmetic: Literal["float32", "int8", "auto"] = "float32") -> None:
+    def __init__(
+        self,
+        arithmetic: Literal["float32", "int8", "auto"] = "float32",
+        *,
+        limits: CpuLimits = CPU_LIMITS,
+    ) -> None:
         self._arithmetic = arithmetic
+        self._limits = limits
 
     @property
     def name(self) -> str:
@@ -45,11 +64,12 @@ class CpuEngine:
     def for_work(self, flop: float) -> CpuEngine:
         if self._arithmetic != "auto":
             return self
-        return CpuEngine("float32" if flop <= SINGLES_FLOP else "int8")
+        small = flop <= self._limits.singles_flop
+        return CpuEngine("float32" if small else "int8", limits=self._limits)
 
     @property
     def exact_flop(self) -> float:
-        return EXACT_FLOP
+        return self._limits.exact_flop
 
     def nearest_in_bank(
         self, queries: Floats, bank: Floats, *, progress: Progress | None = None

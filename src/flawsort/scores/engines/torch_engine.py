@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -30,6 +31,8 @@ DISTANCES_AT_ONCE = 2**29
 SIMILARITIES_AT_ONCE = 2**29
 PAIRS_AT_ONCE = 4096
 QUERIES_AT_ONCE = 2**17
+# The number of patches of a bank that are searched at once on a CPU.
+BANK_AT_ONCE = 2**18
 # The table of all pairs, or a bank, takes at most this share of the free memory of the device.
 SHARE_OF_MEMORY = 0.6
 # For the kernels, the number of patches and their dimension are padded to multiples of these.
@@ -37,14 +40,36 @@ PATCHES_MULTIPLE = 128
 DIM_MULTIPLE = 8
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """The sizes of the pieces that the work is cut into.
+
+    distances, similarities: in bytes. pairs: of bags. queries: of a search. bank: patches of a
+    bank; None for what fits a GPU's memory, and BANK_AT_ONCE on a CPU.
+    """
+
+    distances: int = DISTANCES_AT_ONCE
+    similarities: int = SIMILARITIES_AT_ONCE
+    pairs: int = PAIRS_AT_ONCE
+    queries: int = QUERIES_AT_ONCE
+    bank: int | None = None
+
+
+PIECES = Pieces()
+
+
 class TorchEngine:
     """Compares patches with torch.
 
     device: see flawsort.core.devices. arithmetic: of the products; sums are in float32. Bags are
     stored in float16, so products in float16 lose nothing. fused: whether to use Triton's kernels.
+    pieces: the sizes of what is computed at once.
     """
 
-    def __init__(self, device: str, arithmetic: Arithmetic, *, fused: bool) -> None:
+    def __init__(
+        self, device: str, arithmetic: Arithmetic, *, fused: bool, pieces: Pieces = PIECES
+    ) -> None:
+        self._pieces = pieces
         self._device = torch.device(device)
         self._arithmetic = arithmetic
         self._dtype = _DTYPES[arithmetic]
@@ -74,7 +99,7 @@ class TorchEngine:
         index = np.zeros(len(queries), np.int64)
         n_piece = self._bank_piece(bank.shape[1])
         starts = range(0, len(bank), n_piece)
-        total = len(starts) * len(queries)
+        total, at_once = len(starts) * len(queries), self._pieces.queries
         for number, first in enumerate(starts):
             some = bank[first : first + n_piece]
             piece = self._kept(partial(self._patches, some))
@@ -83,7 +108,7 @@ class TorchEngine:
             def search(start: int, stop: int, piece: torch.Tensor = piece) -> Any:
                 return self._search(self._patches(queries[start:stop]), piece)
 
-            for start, stop, (top, at) in self._halving(len(queries), QUERIES_AT_ONCE, search):
+            for start, stop, (top, at) in self._halving(len(queries), at_once, search):
                 found = top[: stop - start].cpu().numpy()
                 # Padding repeats the last patch, so a match in the padding is a match with it.
                 where = at[: stop - start].clamp(max=size - 1).cpu().numpy()
@@ -155,7 +180,8 @@ class TorchEngine:
             others = len(bank) - (mine >= 0).float()
             return total / others.clamp(min=1)[:, None, None]
 
-        at_once = max(1, SIMILARITIES_AT_ONCE // max(1, 4 * chosen.shape[1] * references.shape[1]))
+        each = max(1, 4 * chosen.shape[1] * references.shape[1])
+        at_once = max(1, self._pieces.similarities // each)
         for start, stop, found in self._halving(len(patches), at_once, expect):
             expected[start:stop] = found.cpu().numpy()
         return expected
@@ -169,7 +195,7 @@ class TorchEngine:
         counted = torch.as_tensor(valid, dtype=torch.float32, device=self._device)
         counted = counted / counted.sum(1, keepdim=True)
         means = np.zeros((n, n), np.float32)
-        at_once = max(1, SIMILARITIES_AT_ONCE // (4 * n_patches**2))
+        at_once = max(1, self._pieces.similarities // (4 * n_patches**2))
         for image in range(n - 1):
 
             def compare(start: int, stop: int, image: int = image) -> torch.Tensor:
@@ -201,7 +227,7 @@ class TorchEngine:
         def compare(start: int, stop: int) -> torch.Tensor:
             return self._distances_to_bags(self._bags(patches[start:stop]), bank, n_patches)
 
-        at_once = max(1, DISTANCES_AT_ONCE // max(1, 4 * len(references) * n_patches))
+        at_once = max(1, self._pieces.distances // max(1, 4 * len(references) * n_patches))
         for start, stop, distances in self._halving(len(patches), at_once, compare):
             images = np.arange(start, stop)
             self._add(statistic, images, numbers, distances, self_rows[start:stop])
@@ -221,18 +247,19 @@ class TorchEngine:
         table.diagonal(dim1=0, dim2=1).zero_()  # statistics ignore it, but it must be initialised
         pairs = torch.combinations(torch.arange(n, device=self._device, dtype=torch.int32), 2)
         total = len(pairs) + n * (len(numbers) - n)
-        for start in range(0, len(pairs), PAIRS_AT_ONCE):
-            some = pairs[start : start + PAIRS_AT_ONCE].contiguous()
+        n_pairs = self._pieces.pairs
+        for start in range(0, len(pairs), n_pairs):
+            some = pairs[start : start + n_pairs].contiguous()
             along, across = pair_maxima(bags, bags, some, both_ways=True, tf32=self._tf32)
             assert across is not None
             one, other = some[:, 0].long(), some[:, 1].long()
             table[one, other] = _distances(along)[:, :n_patches]
             table[other, one] = _distances(across)[:, :n_patches]
             if progress:
-                progress("scoring", min(start + PAIRS_AT_ONCE, len(pairs)), total)
+                progress("scoring", min(start + n_pairs, len(pairs)), total)
         if extra is not None and len(extra):
             further = self._bags(extra)
-            at_once = max(1, PAIRS_AT_ONCE // len(extra))
+            at_once = max(1, n_pairs // len(extra))
             for start in range(0, n, at_once):
                 some = bags[start : start + at_once]
                 table[start : start + at_once, n:] = self._distances_to_bags(
@@ -258,7 +285,7 @@ class TorchEngine:
             along, _ = pair_maxima(bags, references, pairs, both_ways=False, tf32=self._tf32)
             return _distances(along).view(n, n_references, -1)[:, :, :n_patches]
         result = torch.empty((n, n_references, n_patches), device=self._device)
-        at_once = max(1, SIMILARITIES_AT_ONCE // (bags.element_size() * n_patches**2))
+        at_once = max(1, self._pieces.similarities // (bags.element_size() * n_patches**2))
         for image, bag in enumerate(bags):
             for start in range(0, n_references, at_once):
                 some = references[start : start + at_once]
@@ -275,7 +302,7 @@ class TorchEngine:
             return bank_maxima(queries, bank, n_processors=self._processors, tf32=self._tf32)
         best = torch.empty(len(queries), device=self._device)
         index = torch.empty(len(queries), dtype=torch.int64, device=self._device)
-        at_once = max(1, SIMILARITIES_AT_ONCE // (queries.element_size() * len(bank)))
+        at_once = max(1, self._pieces.similarities // (queries.element_size() * len(bank)))
         for start in range(0, len(queries), at_once):
             top, at = (queries[start : start + at_once] @ bank.T).max(1)
             best[start : start + at_once], index[start : start + at_once] = top.float(), at
@@ -304,7 +331,8 @@ class TorchEngine:
                 block = slice(start, stop)
                 add_many(images[block], numbers, distances[block], same[block])
 
-            at_once = max(1, DISTANCES_AT_ONCE // max(1, 4 * len(numbers) * distances.shape[2]))
+            each = max(1, 4 * len(numbers) * distances.shape[2])
+            at_once = max(1, self._pieces.distances // each)
             for _ in self._halving(len(images), at_once, add):
                 pass
             return
@@ -365,8 +393,10 @@ class TorchEngine:
 
     def _bank_piece(self, dim: int) -> int:
         """The number of patches of a bank that are on the device at a time."""
+        if self._pieces.bank is not None:
+            return self._pieces.bank
         if self._gpu is None:
-            return 2**18
+            return BANK_AT_ONCE
         free = self._gpu.memory(self._device)[0]
         piece = int(free * SHARE_OF_MEMORY / 2) // int(self._dtype.itemsize * dim)
         return max(PATCHES_MULTIPLE, piece // PATCHES_MULTIPLE * PATCHES_MULTIPLE)
