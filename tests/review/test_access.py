@@ -263,13 +263,11 @@ class TestBodies:
             reply = looker.post("/r/run/api/edits", b"{}", content_length=odd)
             assert reply.status == 400
 
-    def test_too_long_without_a_word(
-        self, looker: RunClient, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(guard, "LARGEST_BODY", 1000)
+    def test_too_long_without_a_word(self, looker: RunClient) -> None:
+        strict = RunClient(Guard(looker.app, largest_body=1000))
         body = b'{"version": 0, "kind": "cut", "payload": {"k": 3}}'
         long = body + b" " * 1000
-        reply = looker.post("/r/run/api/edits", long, content_length="")
+        reply = strict.post("/r/run/api/edits", long, content_length="")
         assert (reply.status, reply.detail) == (413, "The body must be at most 1,000 bytes.")
         assert looker.state()["version"] == 0
 
