@@ -323,11 +323,8 @@ class TestStore:
     ) -> None:
         local = pytest.importorskip("fsspec.implementations.local")
 
-        def full(*_: Any, **__: Any) -> None:
-            raise OSError(28, "No space left on device")
-
         write_whole(f"file://{tmp_path}/x", b"first")
-        monkeypatch.setattr(local.LocalFileSystem, "mv", full)
+        monkeypatch.setattr(local.LocalFileSystem, "mv", faults.full_disk)
         with pytest.raises(OSError, match="No space left"):
             write_whole(f"file://{tmp_path}/x", b"second")
         assert contents(tmp_path) == {"x": b"first"}

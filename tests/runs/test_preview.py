@@ -22,8 +22,9 @@ from flawsort.runs.folder import REPORT, save_run
 from flawsort.runs.preview import Limits, shown_rows
 from flawsort.runs.run import Run
 from helpers.bags import same_partition
+from helpers.html import Page
 from helpers.plates import KINDS, Cli, contents, fingerprint
-from helpers.report_runs import Page, make_evaluation, make_run
+from helpers.report_runs import make_evaluation, make_run
 
 # A page of a few images, and one that is smaller still.
 PART, FEW = Limits(15, 3), Limits(6, 2)

@@ -20,9 +20,9 @@ from flawsort.core.errors import RunError
 from flawsort.outputs.report import page, render_report
 from flawsort.outputs.report.page import advice_sentence
 from flawsort.outputs.report.payload import payload
+from helpers.html import Page
 from helpers.report_runs import (
     HOSTILE,
-    Page,
     advice,
     make_evaluation,
     make_run,
