@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--embeddings", type=Path)
     parser.add_argument("--jitter", type=float, default=0.05)
     options = parser.parse_args()
-    hierarchy.LARGEST_PLAIN = 1  # use the method for large sets at any size
+    limits = hierarchy.Limits(plain=1)  # use the method for large sets at any size
     given = None if options.embeddings is None else np.load(options.embeddings).astype(np.float32)
 
     def embeddings(n: int) -> np.ndarray:
@@ -83,13 +83,13 @@ def main() -> None:
     for n in sorted(options.images):
         made = embeddings(n)
         start = time.perf_counter()
-        hierarchy.tree(made)
+        hierarchy.tree(made, limits=limits)
         print(f"{n:>8,} {time.perf_counter() - start:>8.1f} {peak_mib():>9.0f}", flush=True)
     made = embeddings(min(options.images))
     start = time.perf_counter()
     merges = ward_linkage(made)
     print(f"\n{len(made):,} images, SciPy: {time.perf_counter() - start:.1f} s")
-    ours = hierarchy.tree(made)
+    ours = hierarchy.tree(made, limits=limits)
     apart = np.abs(ours[:, 2] - merges[:, 2]).max() / merges[-1, 2]
     print(f"heights differ by at most {apart:.0e} of the highest")
     print(f"{'ARI with its cuts at k = 2 to 20':<34} {'mean':>9} {'least':>9}")

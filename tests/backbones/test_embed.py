@@ -82,13 +82,17 @@ def check_colours(embedded: Embedded, colours: list[tuple[int, int, int]]) -> No
 @pytest.mark.parametrize(
     ("kind", "stage"), [("image", "embedding"), ("normal", "embedding normals")]
 )
-def test_rows_are_in_the_order_of_the_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, stage: str
-) -> None:
-    monkeypatch.setattr(embed_module, "BATCH_FRAMES", 4)
+def test_rows_are_in_the_order_of_the_images(tmp_path: Path, kind: str, stage: str) -> None:
     images, backbone = paint(tmp_path), MeanColours()
     calls: list[tuple[str, int, int]] = []
-    embedded = embed(images, backbone, View(), kind=kind, progress=lambda *call: calls.append(call))
+    embedded = embed(
+        images,
+        backbone,
+        View(),
+        kind=kind,
+        batch_frames=4,
+        progress=lambda *call: calls.append(call),
+    )
     check_colours(embedded, COLOURS)
     assert embedded.bags.grid == (4, 4)
     assert embedded.bags.valid is None
@@ -112,10 +116,7 @@ def test_arrays_are_embedded_as_files_are(tmp_path: Path) -> None:
     check_colours(embed(array_images(arrays), MeanColours(), View()), COLOURS)
 
 
-def test_bad_files_are_set_aside_and_the_gaps_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embed_module, "BATCH_FRAMES", 2)
+def test_bad_files_are_set_aside_and_the_gaps_closed(tmp_path: Path) -> None:
     paint(tmp_path)
     for bad in (0, 3):
         (tmp_path / f"{bad}.png").write_bytes(b"\x89PNG\r\n\x1a\n torn off" + bytes([bad]))
@@ -123,7 +124,7 @@ def test_bad_files_are_set_aside_and_the_gaps_closed(
     cache = cache_in(tmp_path / "cache", MeanColours())
     for computed in (4, 0):
         backbone = MeanColours()
-        embedded = embed(images, backbone, View(), cache=cache)
+        embedded = embed(images, backbone, View(), cache=cache, batch_frames=2)
         check_colours(embedded, [COLOURS[i] for i in (1, 2, 4, 5)])
         assert embedded.images.names == ("1.png", "2.png", "4.png", "5.png")
         assert [entry.name for entry in embedded.images.set_aside] == ["0.png", "3.png"]
@@ -202,17 +203,15 @@ def test_a_damaged_entry_is_computed_again(tmp_path: Path, damage: str) -> None:
     assert backbone.batches == [1]
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embed_module, "BATCH_FRAMES", 2)
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     images, folder = paint(tmp_path / "images"), tmp_path / "cache"
     cut_off = MeanColours(fails_after=2)
     with pytest.raises(KeyboardInterrupt):
-        embed(images, cut_off, View(), cache=cache_in(folder, cut_off))
+        embed(images, cut_off, View(), cache=cache_in(folder, cut_off), batch_frames=2)
     assert len(bag_files(folder)) == 4
     backbone = MeanColours()
-    embedded = embed(images, backbone, View(), cache=cache_in(folder, backbone))
+    cache = cache_in(folder, backbone)
+    embedded = embed(images, backbone, View(), cache=cache, batch_frames=2)
     check_colours(embedded, COLOURS)
     assert backbone.batches == [2]
 
@@ -319,16 +318,13 @@ def test_a_cache_that_cannot_be_written_does_not_fail_the_run(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("at_once", "fed"), [(2, [2, 2, 2]), (4, [2, 4]), (1, [1] * 6)])
-def test_tiles_lie_in_one_grid_where_they_were_cut(
-    monkeypatch: pytest.MonkeyPatch, at_once: int, fed: list[int]
-) -> None:
-    monkeypatch.setattr(embed_module, "BATCH_FRAMES", at_once)
+def test_tiles_lie_in_one_grid_where_they_were_cut(at_once: int, fed: list[int]) -> None:
     backbone, view = MeanColours(), View(tiles=(2, 3))
     canvas = np.zeros((16, 24, 3), np.uint8)
     for number, colour in enumerate(COLOURS):
         row, col = divmod(number, 3)
         canvas[row * 8 : row * 8 + 8, col * 8 : col * 8 + 8] = colour
-    embedded = embed(array_images([canvas]), backbone, view)
+    embedded = embed(array_images([canvas]), backbone, view, batch_frames=at_once)
     assert embedded.bags.grid == (8, 12)
     assert sorted(backbone.batches) == fed
     grid = embedded.bags.patches[0].reshape(8, 12, 3)
@@ -338,11 +334,11 @@ def test_tiles_lie_in_one_grid_where_they_were_cut(
             np.testing.assert_allclose(grid[row, col], direction(colour), atol=1e-3)
 
 
-def test_patches_keep_their_place_within_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed_module, "BATCH_FRAMES", 8)  # two images of four tiles a batch
+def test_patches_keep_their_place_within_a_tile() -> None:
     backbone = MeanColours()
     pictures = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3)).astype(np.uint8)
-    embedded = embed(array_images(pictures), backbone, View(tiles=(2, 2)))
+    # Two images of four tiles a batch.
+    embedded = embed(array_images(pictures), backbone, View(tiles=(2, 2)), batch_frames=8)
     assert sorted(backbone.batches) == [4, 8]
     for picture, bag in zip(pictures, embedded.bags.patches, strict=True):
         grid = bag.reshape(8, 8, 3)

@@ -43,7 +43,7 @@ class TestErrors:
             ),
             (
                 "assign parts --run run --workers 2",
-                "--workers is for a Ray cluster, and the runner 'local' has none",
+                "--workers needs the runner 'ray', but the runner is 'local'",
             ),
             (
                 "assign parts --run run --runner ray --address auto",

@@ -194,7 +194,6 @@ def test_stability_is_one_where_every_part_is_cut_alike() -> None:
 
 
 def test_resamples_of_large_sets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice_module, "RESAMPLE_LIMIT", 12)
     sizes: list[int] = []
 
     def watched(embeddings: Array) -> Array:
@@ -205,7 +204,7 @@ def test_resamples_of_large_sets_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     merges = ward_linkage(embeddings)
     monkeypatch.setattr(advice_module, "ward_linkage", watched)
     # More groups than a part has images: it is cut into as many as it has.
-    stable = stability(embeddings, merges, np.array([2, 20]), 0)
+    stable = stability(embeddings, merges, np.array([2, 20]), 0, largest=12)
     assert set(sizes) == {12}
     assert len(sizes) == advice_module.RESAMPLES
     assert stable[0] == pytest.approx(1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flawsort.clusters import assign as assign_module
-from flawsort.clusters.assign import KNOWN_QUANTILE, NEIGHBOURS, Assignment, Groups, joined
+from flawsort.clusters.assign import KNOWN_QUANTILE, NEIGHBOURS, Assignment, AtOnce, Groups, joined
 from helpers.bags import Array, blobs
 
 SIZES = [20, 15, 10]
@@ -74,13 +74,11 @@ def test_novelty_against_loops() -> None:
 
 
 @pytest.mark.parametrize(("points", "fitted"), [(512, 2048), (512, 7), (31, 64), (600, 1)])
-def test_neighbours_in_blocks_are_those_of_the_whole(
-    points: int, fitted: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(assign_module, "POINTS_AT_ONCE", points)
-    monkeypatch.setattr(assign_module, "FITTED_AT_ONCE", fitted)
+def test_neighbours_in_blocks_are_those_of_the_whole(points: int, fitted: int) -> None:
     many = np.random.default_rng(0).standard_normal((530, 2)).astype(np.float32)
-    found = assign_module._neighbour_distance(many, many, itself=True)
+    found = assign_module._neighbour_distance(
+        many, many, itself=True, at_once=AtOnce(points, fitted)
+    )
     rows = [0, 5, 511, 512, 529]
     for row in rows:
         others = np.delete(many, row, axis=0).astype(np.float64)
@@ -88,15 +86,13 @@ def test_neighbours_in_blocks_are_those_of_the_whole(
         assert found[row] == pytest.approx(expected)
 
 
-def test_no_block_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assign_module, "POINTS_AT_ONCE", 16)
-    monkeypatch.setattr(assign_module, "FITTED_AT_ONCE", 64)
+def test_no_block_is_large() -> None:
     peaks = []
     for n in (2_000, 20_000):
         rng = np.random.default_rng(0)
         fitted, new = rng.standard_normal((n, 8)), rng.standard_normal((64, 8))
         tracemalloc.start()
-        assign_module._neighbour_distance(new, fitted, itself=False)
+        assign_module._neighbour_distance(new, fitted, itself=False, at_once=AtOnce(16, 64))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0] < 200_000
@@ -110,11 +106,10 @@ def test_neighbours_far_from_the_origin() -> None:
 
 
 @pytest.mark.parametrize("at_once", [4, 2048])
-def test_batches_are_sorted_as_the_whole(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_sorted_as_the_whole(at_once: int) -> None:
     new = np.concatenate([blobs([9, 9, 9], seed=7), np.full((2, 6), 5.0)])
     whole = assigned(new, FITTED, LABELS)
-    monkeypatch.setattr(assign_module, "FITTED_AT_ONCE", at_once)
-    groups = Groups.of(FITTED, LABELS)
+    groups = Groups.of(FITTED, LABELS, at_once=AtOnce(fitted=at_once))
     parts = [groups.assign(new[start : start + 4]) for start in range(0, len(new), 4)]
     together = joined(parts)
     order = np.random.default_rng(0).permutation(len(new))

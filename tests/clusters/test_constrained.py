@@ -205,11 +205,22 @@ def test_copies_of_a_group_are_joined_in_the_order_of_the_images() -> None:
 # ---- many images ----
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few images are many."""
-    monkeypatch.setattr(constraints, "LARGEST_EXACT", 50)
-    monkeypatch.setattr(constraints, "MICRO_CLUSTERS", 40)
+def small_tree(
+    values: Array,
+    known_groups: Array,
+    *,
+    linkage: Array | None = None,
+    largest_exact: int = 50,
+    micro_clusters: int = 40,
+) -> Array:
+    """As if few images were many."""
+    return constrained_tree(
+        values,
+        known_groups,
+        linkage=linkage,
+        largest_exact=largest_exact,
+        micro_clusters=micro_clusters,
+    )
 
 
 def naive_branches(known: Array, known_groups: Array, surplus: int) -> list[frozenset[int]]:
@@ -225,12 +236,11 @@ def naive_branches(known: Array, known_groups: Array, surplus: int) -> list[froz
     return [some for _, _, some in sorted(chosen, key=lambda one: one[1])]
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("n_known", "n_groups"), [(12, 3), (60, 6), (1, 1), (145, 2), (150, 11)])
 def test_branches_keep_known_groups(n_known: int, n_groups: int) -> None:
     values, known_groups = points(200), random_groups(200, n_known, n_groups)
     known = tree(values)
-    merges = constrained_tree(values, known_groups)
+    merges = small_tree(values, known_groups)
     check_tree(merges, 200)
     check_groups(merges, known_groups)
     n_joined, surplus = n_known - n_groups, 200 - n_known - 40
@@ -242,23 +252,19 @@ def test_branches_keep_known_groups(n_known: int, n_groups: int) -> None:
         assert height == height_of[whole]
 
 
-@pytest.mark.usefixtures("small")
-def test_few_parts_left_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_parts_left_are_exact() -> None:
     values, known_groups = points(200), random_groups(200, 155, 5)
-    merges = constrained_tree(values, known_groups)
-    monkeypatch.setattr(constraints, "LARGEST_EXACT", 200)
-    np.testing.assert_array_equal(constrained_tree(values, known_groups), merges)
+    merges = small_tree(values, known_groups)
+    np.testing.assert_array_equal(small_tree(values, known_groups, largest_exact=200), merges)
 
 
-@pytest.mark.usefixtures("small")
 def test_a_tree_that_is_known_is_not_built_again() -> None:
     values, known_groups = points(200), random_groups(200, 12, 3)
     other = tree(points(200, seed=1))
-    found = constrained_tree(values, known_groups, linkage=other)
+    found = small_tree(values, known_groups, linkage=other)
     assert members(found)[9 : 9 + 148] == naive_branches(other, known_groups, 148)
 
 
-@pytest.mark.usefixtures("small")
 def test_branches_do_not_hold_two_groups() -> None:
     """An image that lies with one of two groups in the same small blob goes with that one."""
     values = blobs([12] * 15, dim=15)
@@ -268,32 +274,27 @@ def test_branches_do_not_hold_two_groups() -> None:
     known_groups[[0, 6]] = 0, 1
     plain = cut(tree(values), 15)
     assert same_partition(plain, np.repeat(np.arange(15), 12))
-    found = cut(constrained_tree(values, known_groups), 16)
+    found = cut(small_tree(values, known_groups), 16)
     assert same_partition(found, np.repeat(np.arange(16), [6, 6, *[12] * 14]))
 
 
-@pytest.mark.usefixtures("small")
-def test_of_mixed_branches_only_as_many_as_must_be_are_merged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(constraints, "MICRO_CLUSTERS", 3)
+def test_of_mixed_branches_only_as_many_as_must_be_are_merged() -> None:
     known_groups = random_groups(120, 20, 4)
     values = points(120)
     lowest = constraints._branches(
-        tree(values), known_groups, constraints._parts(_join_groups(known_groups), 120)[1]
+        tree(values), known_groups, constraints._parts(_join_groups(known_groups), 120)[1], 3
     )
     assert len(lowest) == 100 - 3
-    merges = constrained_tree(values, known_groups)
+    merges = small_tree(values, known_groups, micro_clusters=3)
     check_tree(merges, 120)
     check_groups(merges, known_groups)
 
 
-@pytest.mark.usefixtures("small")
 def test_many_images_and_few_give_like_clusters() -> None:
     values = blobs([40, 30, 30, 20, 20], spread=1.2)
     known_groups = np.full(140, -1)
     known_groups[[0, 1, 50, 80, 110, 130]] = 0, 0, 1, 2, 3, 4
-    many = cut(constrained_tree(values, known_groups), 5)
+    many = cut(small_tree(values, known_groups), 5)
     assert same_partition(many, np.repeat(np.arange(5), [40, 30, 30, 20, 20]))
 
 

@@ -9,18 +9,13 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import is_monotonic, is_valid_linkage
 
 from flawsort.clusters import large_ward as hierarchy
-from flawsort.clusters.large_ward import _by_height, _Groups, tree, weighted_ward
+from flawsort.clusters.large_ward import Limits, _by_height, _Groups, tree, weighted_ward
 from flawsort.clusters.ward import cut, ward_linkage
 from flawsort.core.threads import limit
 from helpers.bags import Array, blobs, same_partition
 
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is large, and blocks are so small that there are many."""
-    monkeypatch.setattr(hierarchy, "LARGEST_PLAIN", 1)
-    monkeypatch.setattr(hierarchy, "ROWS", 7)
-    monkeypatch.setattr(hierarchy, "COLUMNS", 11)
+# Everything is large, and blocks are so small that there are many.
+SMALL = Limits(plain=1, block=(7, 11))
 
 
 def points(n: int, dim: int = 4, seed: int = 0) -> Array:
@@ -67,31 +62,31 @@ def check_tree(merges: Array, n: int) -> None:
 # ---- groups that have sizes already ----
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seed", range(4))
 def test_weighted_merges_against_loops(seed: int) -> None:
     values = points(24, seed=seed)
     sizes = np.random.default_rng(seed).integers(1, 30, 24)
     before = values.copy(), sizes.copy()
     np.testing.assert_allclose(
-        weighted_ward(values, sizes), naive_merges(values, sizes), rtol=1e-9, atol=0
+        weighted_ward(values, sizes, block=SMALL.block),
+        naive_merges(values, sizes),
+        rtol=1e-9,
+        atol=0,
     )
     np.testing.assert_array_equal(values, before[0])
     np.testing.assert_array_equal(sizes, before[1])
 
 
-@pytest.mark.usefixtures("small")
 def test_of_single_points_the_merges_are_scipys() -> None:
     values = points(150)
-    found = weighted_ward(values, np.ones(150, int))
+    found = weighted_ward(values, np.ones(150, int), block=SMALL.block)
     np.testing.assert_allclose(found, ward_linkage(values), rtol=1e-9)
 
 
-@pytest.mark.usefixtures("small")
 def test_a_group_counts_as_its_point_so_many_times() -> None:
     values = points(30)
     sizes = np.random.default_rng(1).integers(1, 6, 30)
-    merges = weighted_ward(values, sizes)
+    merges = weighted_ward(values, sizes, block=SMALL.block)
     repeated = ward_linkage(np.repeat(values, sizes, axis=0))
     np.testing.assert_allclose(merges[:, 2:], repeated[-29:, 2:], rtol=1e-9)
     for k in range(1, 31):
@@ -107,7 +102,6 @@ def test_one_group_and_two() -> None:
 # ---- rounds of merges ----
 
 
-@pytest.mark.usefixtures("small")
 def test_only_what_is_in_doubt_is_searched_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     search, searched = _Groups._search, {np.float32: 0, np.float64: 0}
 
@@ -116,19 +110,20 @@ def test_only_what_is_in_doubt_is_searched_twice(monkeypatch: pytest.MonkeyPatch
         return search(groups, rows, dtype)
 
     monkeypatch.setattr(_Groups, "_search", watched)
-    weighted_ward(points(100), np.ones(100, int))
+    weighted_ward(points(100), np.ones(100, int), block=SMALL.block)
     # Of two groups that are left each has no second choice.
     assert searched[np.float32] > 200
     assert searched[np.float64] < 5
-    weighted_ward(np.arange(9.0)[:, None] + 1000 * np.eye(9), np.ones(9, int))
+    weighted_ward(np.arange(9.0)[:, None] + 1000 * np.eye(9), np.ones(9, int), block=SMALL.block)
     assert searched[np.float64] > 10
 
 
-@pytest.mark.usefixtures("small")
 def test_the_search_against_loops() -> None:
     values, sizes = points(40), np.random.default_rng(0).integers(1, 9, 40)
     rows = np.array([3, 4, 17, 39])
-    best, nearest, second = _Groups.of(values.astype(np.float64), sizes)._search(rows, np.float64)
+    best, nearest, second = _Groups.of(values.astype(np.float64), sizes, SMALL.block)._search(
+        rows, np.float64
+    )
     for place, row in enumerate(rows):
         costs = np.array([((values[row] - other).astype(float) ** 2).sum() for other in values]) / (
             1 / sizes[row] + 1 / sizes
@@ -172,58 +167,57 @@ def test_nodes_are_numbered_by_height() -> None:
 # ---- the tree ----
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("dim", [1, 2, 40])
 @pytest.mark.parametrize("n", [2, 3, 8, 120])
 def test_the_tree_is_scipys(n: int, dim: int) -> None:
     embeddings = points(n, dim)
     before = embeddings.copy()
-    found = tree(embeddings)
+    found = tree(embeddings, limits=SMALL)
     check_tree(found, n)
     np.testing.assert_allclose(found, ward_linkage(embeddings), rtol=1e-6)
     np.testing.assert_array_equal(embeddings, before)
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("noise", [1e-1, 1e-3])
 def test_points_nearly_alike_are_told_apart(noise: float) -> None:
     # Far from the middle: their distances are lost in single precision.
     embeddings = np.repeat(100 * points(6, 8), 20, axis=0).astype(np.float64)
     embeddings += noise * np.random.default_rng(0).standard_normal(embeddings.shape)
-    found, plain = tree(embeddings), ward_linkage(embeddings)
+    found, plain = tree(embeddings, limits=SMALL), ward_linkage(embeddings)
     np.testing.assert_allclose(found[:, 2], plain[:, 2], rtol=1e-4)
     for k in range(1, 121):
         assert same_partition(cut(found, k), cut(plain, k))
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("scale", [1e-25, 1e25])
 def test_tiny_and_huge_embeddings(scale: float) -> None:
     embeddings = points(60).astype(np.float64)
-    found, scaled = tree(embeddings), tree(embeddings * scale)
+    found, scaled = tree(embeddings, limits=SMALL), tree(embeddings * scale, limits=SMALL)
     np.testing.assert_allclose(scaled[:, 2], found[:, 2] * scale, rtol=1e-9)
     np.testing.assert_array_equal(scaled[:, [0, 1, 3]], found[:, [0, 1, 3]])
 
 
-@pytest.mark.usefixtures("small")
 def test_where_the_middle_is_does_not_matter() -> None:
     embeddings = points(80).astype(np.float64)
-    np.testing.assert_allclose(tree(embeddings + 1e8), tree(embeddings), rtol=1e-5)
+    np.testing.assert_allclose(
+        tree(embeddings + 1e8, limits=SMALL), tree(embeddings, limits=SMALL), rtol=1e-5
+    )
 
 
-@pytest.mark.usefixtures("small")
 def test_many_equal_heights_make_a_valid_tree() -> None:
-    check_tree(tree(np.random.default_rng(0).integers(0, 8, (400, 3)).astype(np.float32)), 400)
+    check_tree(
+        tree(np.random.default_rng(0).integers(0, 8, (400, 3)).astype(np.float32), limits=SMALL),
+        400,
+    )
 
 
-@pytest.mark.usefixtures("small")
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(2, 20), dim=st.integers(1, 3), seed=st.integers(0, 1000))
 def test_ties_and_copies_make_a_valid_tree_of_reciprocal_merges(
     n: int, dim: int, seed: int
 ) -> None:
     lattice = np.random.default_rng(seed).integers(0, 4, (n, dim)).astype(np.float64)
-    merges = tree(lattice)
+    merges = tree(lattice, limits=SMALL)
     check_tree(merges, n)
     # Each merge is the cheapest there is at that time, whichever of the equal ones it is.
     groups = {row: [row] for row in range(n)}
@@ -242,13 +236,12 @@ def test_ties_and_copies_make_a_valid_tree_of_reciprocal_merges(
         groups[2 * n - k] = groups.pop(left) + groups.pop(right)
 
 
-@pytest.mark.usefixtures("small")
 def test_copies_are_joined_first_and_count() -> None:
     rng = np.random.default_rng(3)
     values = points(12)
     rows = rng.permutation(np.repeat(np.arange(12), rng.integers(1, 7, 12)))
     embeddings = values[rows]
-    found, plain = tree(embeddings), ward_linkage(embeddings)
+    found, plain = tree(embeddings, limits=SMALL), ward_linkage(embeddings)
     check_tree(found, len(rows))
     np.testing.assert_array_equal(found[: len(rows) - 12, 2], 0)
     assert same_partition(cut(found, 12), rows)
@@ -257,10 +250,9 @@ def test_copies_are_joined_first_and_count() -> None:
         assert same_partition(cut(found, k), cut(plain, k))
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("n", [2, 3, 50])
 def test_identical_images_are_joined_at_height_zero(n: int) -> None:
-    found = tree(np.ones((n, 3), np.float32))
+    found = tree(np.ones((n, 3), np.float32), limits=SMALL)
     check_tree(found, n)
     np.testing.assert_array_equal(found[:, 2], 0)
     for k in range(1, n + 1):
@@ -268,7 +260,6 @@ def test_identical_images_are_joined_at_height_zero(n: int) -> None:
 
 
 def test_up_to_the_limit_it_is_plain_ward(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hierarchy, "LARGEST_PLAIN", 40)
     calls: list[int] = []
     monkeypatch.setattr(
         hierarchy,
@@ -277,7 +268,9 @@ def test_up_to_the_limit_it_is_plain_ward(monkeypatch: pytest.MonkeyPatch) -> No
     )
     for n in (40, 41):
         embeddings = points(n)
-        np.testing.assert_allclose(tree(embeddings), ward_linkage(embeddings), rtol=1e-6)
+        np.testing.assert_allclose(
+            tree(embeddings, limits=Limits(plain=40)), ward_linkage(embeddings), rtol=1e-6
+        )
     assert calls == [40]
 
 
@@ -293,28 +286,25 @@ def test_just_over_the_limit_as_it_is() -> None:
     assert same_partition(cut(found, 4), kinds)
 
 
-@pytest.mark.usefixtures("small")
 def test_the_number_of_threads_changes_no_digit() -> None:
     embeddings = blobs([60, 40, 20], spread=2.0)
-    found = tree(embeddings)
+    found = tree(embeddings, limits=SMALL)
     for threads in (1, 5):
         with limit(threads):
-            np.testing.assert_array_equal(tree(embeddings), found)
+            np.testing.assert_array_equal(tree(embeddings, limits=SMALL), found)
 
 
-@pytest.mark.usefixtures("small")
 def test_permuting_images_keeps_the_partition() -> None:
     embeddings = points(90)
     order = np.random.default_rng(1).permutation(90)
-    straight, permuted = tree(embeddings), tree(embeddings[order])
+    straight, permuted = tree(embeddings, limits=SMALL), tree(embeddings[order], limits=SMALL)
     for k in range(1, 91):
         assert same_partition(cut(straight, k)[order], cut(permuted, k))
 
 
-@pytest.mark.usefixtures("small")
 def test_progress_goes_up_to_the_end() -> None:
     seen: list[tuple[str, int, int]] = []
-    tree(points(30), progress=lambda *step: seen.append(step))
+    tree(points(30), progress=lambda *step: seen.append(step), limits=SMALL)
     assert {(stage, total) for stage, _, total in seen} == {("linking", 29)}
     done = [step[1] for step in seen]
     assert done == sorted(set(done))
@@ -322,28 +312,24 @@ def test_progress_goes_up_to_the_end() -> None:
 
 
 class TestTwoLevels:
+    LIMITS = Limits(plain=50, exact=400, micro_clusters=150)
+
     def kinds(self, n: int, *, seed: int = 0) -> Array:
         rng = np.random.default_rng(seed)
         centres = rng.standard_normal((6, 12)) * 3
         return (centres[rng.integers(6, size=n)] + rng.standard_normal((n, 12))).astype(np.float32)
 
-    @pytest.fixture(autouse=True)
-    def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(hierarchy, "LARGEST_PLAIN", 50)
-        monkeypatch.setattr(hierarchy, "LARGEST_EXACT", 400)
-        monkeypatch.setattr(hierarchy, "MICRO_CLUSTERS", 150)
-
     def test_the_groups_are_those_of_plain_ward(self) -> None:
         from sklearn.metrics import adjusted_rand_score
 
         values = self.kinds(1200)
-        plain, ours = ward_linkage(values), hierarchy.tree(values)
+        plain, ours = ward_linkage(values), tree(values, limits=self.LIMITS)
         agreed = [adjusted_rand_score(cut(plain, k), cut(ours, k)) for k in range(2, 9)]
         assert np.mean(agreed) > 0.95
 
     def test_it_is_a_tree_of_all_images_and_every_k_can_be_cut(self) -> None:
         values = self.kinds(500)
-        merges = hierarchy.tree(values)
+        merges = tree(values, limits=self.LIMITS)
         assert is_valid_linkage(merges)
         assert is_monotonic(merges)
         assert merges[-1, 3] == 500
@@ -351,8 +337,8 @@ class TestTwoLevels:
 
     def test_inner_heights_are_those_of_the_images_of_a_micro_cluster(self) -> None:
         values = self.kinds(450)
-        merges = hierarchy.tree(values)
-        n_micro = len(np.unique(hierarchy._micro_clusters(values)))
+        merges = tree(values, limits=self.LIMITS)
+        n_micro = len(np.unique(hierarchy._micro_clusters(values, 150)))
         groups = cut(merges, n_micro)
         inside = [
             ward_linkage(values[groups == g])[:, 2]
@@ -364,8 +350,8 @@ class TestTwoLevels:
 
     def test_the_same_twice_and_with_copies(self) -> None:
         values = np.repeat(self.kinds(250), 3, axis=0)
-        merges = hierarchy.tree(values)
-        np.testing.assert_array_equal(merges, hierarchy.tree(values.copy()))
+        merges = tree(values, limits=self.LIMITS)
+        np.testing.assert_array_equal(merges, tree(values.copy(), limits=self.LIMITS))
         groups = cut(merges, 6)
         assert (groups[0::3] == groups[1::3]).all()
         assert (groups[0::3] == groups[2::3]).all()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flawsort.clusters import placement
 from flawsort.clusters.placement import (
     BORDERLINE_MARGIN,
     Placement,
@@ -57,12 +56,12 @@ def test_a_single_group_has_no_runner_up() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 5, 12, 100])
-def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+def test_blocks_change_nothing(at_once: int) -> None:
     embeddings, labels = points(12), np.arange(12) % 3
     middles = centres(embeddings, labels)
     whole, (nearest, best) = place(embeddings, labels, middles), place_all(embeddings, middles)
-    monkeypatch.setattr(placement, "ROWS_AT_ONCE", at_once)
-    some, (again, best_again) = place(embeddings, labels, middles), place_all(embeddings, middles)
+    _, some = place_all(embeddings, middles, labels, rows_at_once=at_once)
+    again, best_again = place_all(embeddings, middles, rows_at_once=at_once)
     np.testing.assert_array_equal(nearest, again)
     for one, other in ((whole, some), (best, best_again)):
         np.testing.assert_array_equal(one.distance, other.distance)

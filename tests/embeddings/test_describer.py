@@ -7,15 +7,16 @@ import pytest
 
 from flawsort.clusters.ward import cut, ward_linkage
 from flawsort.core.records import Bags
-from flawsort.embeddings import pooling
 from flawsort.embeddings.describer import fit_state
 from flawsort.embeddings.extent import N_EXTENTS, ExtentAxes, extents
 from flawsort.embeddings.heat import HeatScale, calibrate
 from flawsort.embeddings.method import Method, resolve
 from flawsort.embeddings.pooling import (
     ORDINARY_SHARE,
+    POOLINGS,
     RESIDUAL_POWER,
     SHRINKAGE,
+    ResidualPooling,
     keep_heaviest,
     residual_whitening,
 )
@@ -237,7 +238,7 @@ def test_permuting_images_permutes_their_regions(method: Method, with_normals: b
 def test_the_first_images_of_the_order_are_measured(
     monkeypatch: pytest.MonkeyPatch, with_normals: bool
 ) -> None:
-    monkeypatch.setattr(pooling, "ORDINARY_IMAGES", 7)
+    monkeypatch.setitem(POOLINGS, "residual", ResidualPooling(ordinary_images=7))
     bags, method = flawed_bags(), Method(n_peers=9)
     reference: NormalReference | PeerReference
     if with_normals:

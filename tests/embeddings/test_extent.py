@@ -167,9 +167,8 @@ def test_images_in_blocks_are_as_one_at_a_time(
         sizes.append(len(block))
         return weigh(block, *options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(extent, "ROWS_AT_ONCE", at_once)
     monkeypatch.setattr(extent, "soft_weights", watched)
-    found = extents(scores, grid, 0.4, valid)
+    found = extents(scores, grid, 0.4, valid, rows_at_once=at_once)
     np.testing.assert_allclose(found, np.concatenate(alone), atol=1e-9)
     assert sum(sizes) == 7
     assert max(sizes) == min(at_once, 7)

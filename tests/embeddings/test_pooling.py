@@ -147,10 +147,7 @@ def naive_residual(
 @pytest.mark.parametrize("at_once", [1, 2, 64])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("n_patches", [9, 60, 200])
-def test_residual_pooling(
-    monkeypatch: pytest.MonkeyPatch, n_patches: int, masked: bool, at_once: int
-) -> None:
-    monkeypatch.setattr(pooling, "IMAGES_AT_ONCE", at_once)
+def test_residual_pooling(n_patches: int, masked: bool, at_once: int) -> None:
     patches = unit_vectors(3, n_patches, 4, dtype=np.float16)
     valid = np.random.default_rng(3).random((3, n_patches)) > 0.5 if masked else None
     bags = Bags(patches, (1, n_patches), valid)
@@ -165,7 +162,11 @@ def test_residual_pooling(
 
     before = patches.copy(), weights.copy()
     pooled, of_parts = residual_pooling(
-        bags, weights, expected, progress=lambda *call: calls.append(call)
+        bags,
+        weights,
+        expected,
+        images_at_once=at_once,
+        progress=lambda *call: calls.append(call),
     )
     np.testing.assert_allclose(pooled, naive_residual(bags, weights, normal), atol=1e-5)
     assert of_parts.shape == (0, 4)
@@ -202,10 +203,7 @@ PARTS = [[], [0], [6], [1, 1, 4], [0, 2, 2, 2, 3, 6, 6], [1, 1, 1, 2, 3, 4, 5, 5
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("white", [False, True])
 @pytest.mark.parametrize("images", PARTS, ids=str)
-def test_parts_of_images(
-    monkeypatch: pytest.MonkeyPatch, images: list[int], white: bool, masked: bool, at_once: int
-) -> None:
-    monkeypatch.setattr(pooling, "IMAGES_AT_ONCE", at_once)
+def test_parts_of_images(images: list[int], white: bool, masked: bool, at_once: int) -> None:
     valid = np.random.default_rng(3).random((7, 60)) > 0.5 if masked else None
     bags = Bags(unit_vectors(7, 60, 4, dtype=np.float16), (6, 10), valid)
     normal = unit_vectors(7, 60, 4, seed=8)
@@ -214,9 +212,16 @@ def test_parts_of_images(
     of, parts = np.array(images, int), some_parts(weights, images)
     before = of.copy(), parts.copy()
     pooled, of_parts = residual_pooling(
-        bags, weights, lookup(normal), parts=(of, parts), whitening=whitening
+        bags,
+        weights,
+        lookup(normal),
+        parts=(of, parts),
+        whitening=whitening,
+        images_at_once=at_once,
     )
-    alone, _ = residual_pooling(bags, weights, lookup(normal), whitening=whitening)
+    alone, _ = residual_pooling(
+        bags, weights, lookup(normal), whitening=whitening, images_at_once=at_once
+    )
     np.testing.assert_array_equal(pooled, alone)
     assert of_parts.dtype == np.float32
     assert of_parts.shape == (len(images), 4)
@@ -331,10 +336,7 @@ def naive_whitening(bags: Bags, scores: Array, normal: Array, rows: list[int]) -
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("n_patches", [20, 150])
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5, 6, 7], [6, 1, 4, 0]])
-def test_whitening(
-    monkeypatch: pytest.MonkeyPatch, rows: list[int], n_patches: int, masked: bool, at_once: int
-) -> None:
-    monkeypatch.setattr(pooling, "IMAGES_AT_ONCE", at_once)
+def test_whitening(rows: list[int], n_patches: int, masked: bool, at_once: int) -> None:
     bags, normal, scores = lively_bags(8, n_patches, 5, masked=masked)
     asked: list[tuple[Array, Array]] = []
 
@@ -343,7 +345,7 @@ def test_whitening(
         return lookup(normal)(images, chosen)
 
     before = bags.patches.copy(), scores.copy(), normal.copy()
-    whitening = residual_whitening(bags, scores, expected, np.array(rows))
+    whitening = residual_whitening(bags, scores, expected, np.array(rows), images_at_once=at_once)
     assert whitening.dtype == np.float32
     np.testing.assert_allclose(
         whitening, naive_whitening(bags, scores, normal, rows), rtol=1e-4, atol=1e-5

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flawsort.embeddings import regions as regions_module
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.regions import (
     EDGE,
@@ -125,15 +124,11 @@ def one_row(*heat: float, among: list[bool] | None = None) -> list[list[int]]:
 @pytest.mark.parametrize("hidden", [False, True])
 @pytest.mark.parametrize("kind", ["plain", "smooth", "ties"])
 @pytest.mark.parametrize("grid", GRIDS)
-def test_regions_are_those_of_a_plain_flood(
-    grid: tuple[int, int], kind: str, hidden: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(regions_module, "ROWS_AT_ONCE", 4)
-    monkeypatch.setattr(regions_module, "MOST_OF_AN_IMAGE", 1000)
+def test_regions_are_those_of_a_plain_flood(grid: tuple[int, int], kind: str, hidden: bool) -> None:
     scores = random_scores(grid, kind)
     valid = np.random.default_rng(5).random(scores.shape) > 0.25 if hidden else None
     before = scores.copy()
-    outlines = find_regions(scores, grid, SCALE, valid=valid)
+    outlines = find_regions(scores, grid, SCALE, valid=valid, most=1000, rows_at_once=4)
     np.testing.assert_array_equal(scores, before)
     assert outlines.images.tolist() == sorted(outlines.images)
     for image, row in enumerate(scores):
@@ -245,12 +240,11 @@ def test_a_region_needs_one_of_the_patches_among_which_it_is_sought() -> None:
     assert one_row(1.0, 0.6, 0.9, 0.5, among=[False] * 4) == []
 
 
-def test_among_is_that_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regions_module, "ROWS_AT_ONCE", 2)
+def test_among_is_that_of_the_image() -> None:
     scores = np.tile([1.0, 0.0, 0.5], (5, 1))
     among = np.zeros(scores.shape, bool)
     among[[1, 4], [2, 0]] = True
-    outlines = find_regions(scores, (1, 3), HEAT, among=among)
+    outlines = find_regions(scores, (1, 3), HEAT, among=among, rows_at_once=2)
     assert outlines.images.tolist() == [1, 4]
     assert outlines.cells.tolist() == [2, 0]
 

@@ -117,15 +117,12 @@ def test_a_large_jpeg_is_read_small_and_looks_the_same(
 
     monkeypatch.setattr(images_module, "load", watched)
     small = decode(tmp_path / "large.jpg", View(fit=fit), (64, 48))
-    monkeypatch.setattr(images_module, "_REDUCING_GAP", 1000.0)
-    whole = decode(tmp_path / "large.jpg", View(fit=fit), (64, 48))
+    whole = decode(tmp_path / "large.jpg", View(fit=fit), (64, 48), reducing_gap=1000.0)
     assert loaded[0] in {(225, 300), (300, 225)}
     assert loaded[1] in {(900, 1200), (1200, 900)}
     assert np.abs(small.frames - whole.frames).mean() < 0.004
     assert np.abs(small.frames - whole.frames).max() < 0.03
     # A region is counted in pixels of the image as it is, which then comes whole.
-    monkeypatch.undo()
-    monkeypatch.setattr(images_module, "load", watched)
     decode(tmp_path / "large.jpg", View(roi=(10, 10, 890, 890)), (64, 48))
     assert max(loaded[-1]) == 1200
 
@@ -316,7 +313,7 @@ def test_window_is_that_of_all_deep_images_in_any_order(saved: Saved) -> None:
     assert measure_window(sources[::-1]) == window == measure_window(sources, threads=1)
 
 
-def test_window_edges(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_edges(saved: Saved) -> None:
     assert measure_window([]) is None
     assert measure_window([saved(noise(4, 4, 3)), np.zeros((3, 3))]) is None
     flat = measure_window([np.full((4, 4), 700, np.uint16)])
@@ -329,9 +326,8 @@ def test_window_edges(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     truncated = saved(png16(noise(20, 20, 1, dtype="u2"))[:-300], "cut.png")
     assert measure_window([truncated]) is None
     # A sample sees every column, also where the width and the step share factors.
-    monkeypatch.setattr(images_module, "_IMAGE_SAMPLES", 256)
     columns = np.tile(np.arange(64, dtype=np.uint16), (64, 1))
-    low, high = measure_window([columns]) or (0, 0)
+    low, high = measure_window([columns], image_samples=256) or (0, 0)
     assert low < 1
     assert high > 62
 

@@ -58,6 +58,38 @@ class _Collected:
                 self.valid[row] = True if bag.valid is None else bag.valid
 
 
+@dataclass(frozen=True)
+class _Embedder:
+    """Turns pixels into bags. batch_frames: the frames that the backbone gets at a time."""
+
+    backbone: Backbone
+    view: View
+    batch_frames: int = BATCH_FRAMES
+
+    @property
+    def images_per_batch(self) -> int:
+        return max(1, self.batch_frames // (self.view.tiles[0] * self.view.tiles[1]))
+
+    def bags(self, loaded: Sequence[Pixels | str]) -> list[Bag | str]:
+        """The bag of each image, or the reason why it has none."""
+        usable = [pixels for pixels in loaded if isinstance(pixels, Pixels)]
+        if not usable:
+            return [pixels for pixels in loaded if isinstance(pixels, str)]
+        frames = np.concatenate([pixels.frames for pixels in usable])
+        halves = []
+        for start in range(0, len(frames), self.batch_frames):
+            maps = self.backbone.feature_maps(frames[start : start + self.batch_frames])
+            singles, grid = patch_embeddings(maps, self.backbone.info.pooling_kernel)
+            halves.append(to_half(singles))
+        patches = halves[0] if len(halves) == 1 else np.concatenate(halves)
+        per_image = patches.reshape(len(usable), -1, *patches.shape[1:])
+        bags = iter(
+            _one_bag(tiles, grid, self.view.tiles, pixels.inside)
+            for tiles, pixels in zip(per_image, usable, strict=True)
+        )
+        return [pixels if isinstance(pixels, str) else next(bags) for pixels in loaded]
+
+
 def cache_setting(backbone: Backbone, view: View) -> dict[str, object]:
     """Everything that determines a bag besides the image's content."""
     described = view.describe()
@@ -77,15 +109,17 @@ def embed(
     *,
     cache: BagCache | None = None,
     kind: str = "image",
+    batch_frames: int = BATCH_FRAMES,
     progress: Progress | None = None,
 ) -> Embedded:
     """Embed each distinct content once, and set unusable files aside.
 
     Bags in the cache are not computed again, and each new bag is stored at once, so an interrupted
     run resumes where it stopped. kind: the name of the images in messages and progress, "image" or
-    "normal".
+    "normal". batch_frames: the frames that the backbone gets at a time.
     """
-    collected = _collect(images, backbone, view, cache, kind, progress)
+    embedder = _Embedder(backbone, view, batch_frames)
+    collected = _collect(images, embedder, cache, kind, progress)
     if cache:
         cache.prune()
     if collected.patches is None:
@@ -98,7 +132,7 @@ def embed_batch(
 ) -> tuple[Bags | None, ImageSet]:
     """Like `embed`, for one batch of a large set. Returns None for the bags if no image is
     usable."""
-    collected = _collect(images, backbone, view, cache, "image", None)
+    collected = _collect(images, _Embedder(backbone, view), cache, "image", None)
     if collected.patches is None:
         bad = zip(images.names, images.digests, strict=True)
         return None, images.without([SetAside(name, collected.bad[d]) for name, d in bad])
@@ -107,8 +141,7 @@ def embed_batch(
 
 def _collect(
     images: ImageSet,
-    backbone: Backbone,
-    view: View,
+    embedder: _Embedder,
     cache: BagCache | None,
     kind: str,
     progress: Progress | None,
@@ -124,7 +157,7 @@ def _collect(
     if progress:
         progress(stage, done, len(rows_of))
     sources = [images.sources[rows_of[digest][0]] for digest in missing]
-    for digests, bags in _embed_missing(missing, sources, backbone, view, cache):
+    for digests, bags in _embed_missing(missing, sources, embedder, cache):
         for digest, bag in zip(digests, bags, strict=True):
             if isinstance(bag, Bag):
                 collected.put(rows_of[digest], bag)
@@ -154,8 +187,7 @@ def _take_cached(
 def _embed_missing(
     digests: list[str],
     sources: list[Source],
-    backbone: Backbone,
-    view: View,
+    embedder: _Embedder,
     cache: BagCache | None,
 ) -> Iterator[tuple[list[str], list[Bag | str]]]:
     """Batches of digests, each digest with its bag or the reason why it has none.
@@ -163,14 +195,15 @@ def _embed_missing(
     One thread reads files ahead, so that no processor waits for the disk. Each batch is then
     processed by one thread, which keeps it in that processor's cache.
     """
-    per_batch = max(1, BATCH_FRAMES // (view.tiles[0] * view.tiles[1]))
+    per_batch = embedder.images_per_batch
+    view, size = embedder.view, embedder.backbone.info.input_size
 
     def work(
         batch: tuple[list[str], list[NDArray[Any] | bytes | str]],
     ) -> tuple[list[str], list[Bag | str]]:
         names, contents = batch
-        loaded = [_pixels(content, view, backbone.info.input_size) for content in contents]
-        bags = _embed_batch(loaded, backbone, view)
+        loaded = [_pixels(content, view, size) for content in contents]
+        bags = embedder.bags(loaded)
         for name, bag in zip(names, bags, strict=True):
             if cache and isinstance(bag, Bag):
                 cache.store(name, bag)
@@ -207,25 +240,6 @@ def _pixels(content: NDArray[Any] | bytes | str, view: View, size: tuple[int, in
         return decode(content, view, size)
     except (UnreadableImage, OptionError) as error:
         return str(error)
-
-
-def _embed_batch(loaded: Sequence[Pixels | str], backbone: Backbone, view: View) -> list[Bag | str]:
-    usable = [pixels for pixels in loaded if isinstance(pixels, Pixels)]
-    if not usable:
-        return [pixels for pixels in loaded if isinstance(pixels, str)]
-    frames = np.concatenate([pixels.frames for pixels in usable])
-    halves = []
-    for start in range(0, len(frames), BATCH_FRAMES):
-        maps = backbone.feature_maps(frames[start : start + BATCH_FRAMES])
-        singles, grid = patch_embeddings(maps, backbone.info.pooling_kernel)
-        halves.append(to_half(singles))
-    patches = halves[0] if len(halves) == 1 else np.concatenate(halves)
-    per_image = patches.reshape(len(usable), -1, *patches.shape[1:])
-    bags = iter(
-        _one_bag(tiles, grid, view.tiles, pixels.inside)
-        for tiles, pixels in zip(per_image, usable, strict=True)
-    )
-    return [pixels if isinstance(pixels, str) else next(bags) for pixels in loaded]
 
 
 def _one_bag(

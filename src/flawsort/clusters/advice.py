@@ -58,13 +58,19 @@ class Advice:
 
 
 def stability(
-    embeddings: Floats, merges: Floats, ks: NDArray[np.int64], random_state: int
+    embeddings: Floats,
+    merges: Floats,
+    ks: NDArray[np.int64],
+    random_state: int,
+    *,
+    largest: int = RESAMPLE_LIMIT,
 ) -> NDArray[np.float64]:
-    """(len(ks),): how well cuts of random subsets agree with the cut of the whole set."""
+    """(len(ks),): how well cuts of random subsets agree with the cut of the whole set. largest: the
+    most images of a subset."""
     from sklearn.metrics import adjusted_rand_score
 
     n = len(embeddings)
-    size = min(max(int(RESAMPLE_SHARE * n), 2), RESAMPLE_LIMIT)
+    size = min(max(int(RESAMPLE_SHARE * n), 2), largest)
     rng = np.random.default_rng(random_state)
     subsets = [np.sort(rng.permutation(n)[:size]) for _ in range(RESAMPLES)]
     whole = {int(k): cut(merges, int(k)) for k in ks}

@@ -25,6 +25,17 @@ POINTS_AT_ONCE = 512
 FITTED_AT_ONCE = 2048
 
 
+@dataclass(frozen=True)
+class AtOnce:
+    """How many new images are compared with how many of the run's images at a time."""
+
+    points: int = POINTS_AT_ONCE
+    fitted: int = FITTED_AT_ONCE
+
+
+USUAL = AtOnce()
+
+
 @dataclass(frozen=True, repr=False)
 class Assignment:
     """Where new images belong. All arrays are (n,).
@@ -72,27 +83,33 @@ class Groups:
     fitted: (n_fitted, dim), the run's images that new ones are compared with. middles: (n_groups,
     dim), the centres. margins: (n,), how clearly each image of the run lies in its group, in
     ascending order. limit: the largest distance from the fitted images that counts as a known kind.
+    at_once: the blocks that are compared.
     """
 
     fitted: Floats
     middles: NDArray[np.float64]
     margins: NDArray[np.float64]
     limit: float
+    at_once: AtOnce = USUAL
 
     @classmethod
-    def of(cls, fitted: Floats, labels: Ints, *, most: int | None = None) -> Groups:
+    def of(
+        cls, fitted: Floats, labels: Ints, *, most: int | None = None, at_once: AtOnce = USUAL
+    ) -> Groups:
         """fitted: (n, dim). labels: (n,), counting from 0. most: compare new images with at most
-        this many of the run's images, evenly spread; None for all."""
+        this many of the run's images, evenly spread; None for all. at_once: as the field."""
         middles = centres(fitted, labels)
         margins = _margin(place(fitted, labels, middles))
         compared = fitted if most is None else fitted[:: -(-len(fitted) // most)]
-        return cls(compared, middles, np.sort(margins), _known_limit(compared))
+        limit = _known_limit(compared, at_once)
+        return cls(compared, middles, np.sort(margins), limit, at_once)
 
     def assign(self, new: Floats) -> Assignment:
         """Where new images belong. new: (n, dim)."""
         nearest, placed = place_all(new, self.middles)
         clearer_than = np.searchsorted(self.margins, _margin(placed), side="right")
-        novelty = _neighbour_distance(new, self.fitted, itself=False) / self.limit
+        far = _neighbour_distance(new, self.fitted, itself=False, at_once=self.at_once)
+        novelty = far / self.limit
         unseen = novelty > 1
         return Assignment(
             labels=np.where(unseen, UNSEEN, nearest),
@@ -123,24 +140,27 @@ def _margin(placed: Placement) -> NDArray[np.float64]:
     return np.maximum(placed.margin, 0.0)
 
 
-def _known_limit(fitted: Floats) -> float:
+def _known_limit(fitted: Floats, at_once: AtOnce) -> float:
     """The KNOWN_QUANTILE of the distances of the run's images to their nearest neighbours, measured
     on at most LIMIT_IMAGES images, evenly spread."""
     sample = fitted[:: -(-len(fitted) // LIMIT_IMAGES)]
-    limit = float(np.quantile(_neighbour_distance(sample, fitted, itself=True), KNOWN_QUANTILE))
-    return max(limit, 1e-12)
+    far = _neighbour_distance(sample, fitted, itself=True, at_once=at_once)
+    return max(float(np.quantile(far, KNOWN_QUANTILE)), 1e-12)
 
 
-def _neighbour_distance(points: Floats, fitted: Floats, *, itself: bool) -> NDArray[np.float64]:
+def _neighbour_distance(
+    points: Floats, fitted: Floats, *, itself: bool, at_once: AtOnce = USUAL
+) -> NDArray[np.float64]:
     """(n,): the mean distance to the nearest fitted images.
 
     itself: the points are among the fitted ones, and none is its own neighbour.
     """
     count = min(NEIGHBOURS, len(fitted) - itself)
     means = np.empty(len(points))
-    for block in blocks(len(points), POINTS_AT_ONCE):
+    for block in blocks(len(points), at_once.points):
         queries = np.asarray(points[block], np.float64)
-        apart = fitted[_nearest(queries, fitted, count + itself)] - queries[:, None]
+        nearest = _nearest(queries, fitted, count + itself, at_once.fitted)
+        apart = fitted[nearest] - queries[:, None]
         # A point's distance to itself is 0 and adds nothing. Sorted, because the order of the terms
         # decides the last digit of a sum.
         far = np.sort(np.sqrt((apart**2).sum(axis=2)), axis=1)
@@ -148,8 +168,10 @@ def _neighbour_distance(points: Floats, fitted: Floats, *, itself: bool) -> NDAr
     return means
 
 
-def _nearest(points: NDArray[np.float64], fitted: Floats, count: int) -> NDArray[np.int64]:
-    """(n, count): the rows of the nearest fitted images, searched block by block.
+def _nearest(
+    points: NDArray[np.float64], fitted: Floats, count: int, at_once: int
+) -> NDArray[np.int64]:
+    """(n, count): the rows of the nearest fitted images, searched `at_once` at a time.
 
     Dot products are many times faster than differences, and precise enough for the order once the
     mean of the points is subtracted.
@@ -158,7 +180,7 @@ def _nearest(points: NDArray[np.float64], fitted: Floats, count: int) -> NDArray
     points = points - middle
     found = np.zeros((len(points), count), np.int64)
     nearest = np.full((len(points), count), np.inf)
-    for block in blocks(len(fitted), FITTED_AT_ONCE):
+    for block in blocks(len(fitted), at_once):
         others = np.asarray(fitted[block], np.float64) - middle
         # Squared distances without the point's squared length, which does not change the order.
         far = (others**2).sum(axis=1) - 2 * (points @ others.T)

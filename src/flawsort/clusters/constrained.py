@@ -27,7 +27,12 @@ _MIXED = -2
 
 
 def constrained_tree(
-    embeddings: Floats, known_groups: Ints, *, linkage: Floats | None = None
+    embeddings: Floats,
+    known_groups: Ints,
+    *,
+    linkage: Floats | None = None,
+    largest_exact: int = LARGEST_EXACT,
+    micro_clusters: int = MICRO_CLUSTERS,
 ) -> NDArray[np.float64]:
     """(n - 1, 4): merges in SciPy's convention that respect the known groups.
 
@@ -36,9 +41,9 @@ def constrained_tree(
 
     A cut into k parts keeps images of different known groups apart if k is at least the number of
     these groups, and images of one group together if k is at most n minus the number of merges
-    within groups. If more than LARGEST_EXACT parts remain after those merges, the images without a
-    known group are first joined into MICRO_CLUSTERS branches of the unconstrained tree, which are
-    split where they hold images of several groups.
+    within groups. If more than `largest_exact` parts remain after those merges, the images without
+    a known group are first joined into `micro_clusters` branches of the unconstrained tree, which
+    are split where they hold images of several groups.
     """
     n = len(embeddings)
     _check(known_groups, linkage, n)
@@ -47,9 +52,9 @@ def constrained_tree(
     if (known_groups < 0).all():
         return tree(embeddings) if linkage is None else np.array(linkage, np.float64)
     merges = _join_groups(known_groups)
-    if n - len(merges) > LARGEST_EXACT:
+    if n - len(merges) > largest_exact:
         unconstrained = tree(embeddings) if linkage is None else linkage
-        branches = _branches(unconstrained, known_groups, _parts(merges, n)[1])
+        branches = _branches(unconstrained, known_groups, _parts(merges, n)[1], micro_clusters)
         merges = _on_top(merges, n, branches)
     _, parts = _parts(merges, n)
     apart = np.unique(parts[known_groups >= 0])
@@ -156,8 +161,10 @@ def _on_top(merges: Floats, n: int, more: Floats) -> NDArray[np.float64]:
     return together
 
 
-def _branches(linkage: Floats, known_groups: Ints, parts: Ints) -> NDArray[np.float64]:
-    """The merges of a tree that join images without a known group, until MICRO_CLUSTERS of their
+def _branches(
+    linkage: Floats, known_groups: Ints, parts: Ints, micro_clusters: int
+) -> NDArray[np.float64]:
+    """The merges of a tree that join images without a known group, until `micro_clusters` of their
     parts are left. Merges above images of several groups are used only if the others do not
     suffice.
 
@@ -181,7 +188,7 @@ def _branches(linkage: Floats, known_groups: Ints, parts: Ints) -> NDArray[np.fl
         sizes.append(sizes[inside[0]] + sizes[inside[1]])
         merges.append([*inside, height, sizes[-1]])
         mixed.append(group[-1] == _MIXED)
-    surplus = max(0, int((known_groups < 0).sum()) - MICRO_CLUSTERS)
+    surplus = max(0, int((known_groups < 0).sum()) - micro_clusters)
     # A node above a mixed one is mixed too, so the children of a chosen merge are also chosen.
     chosen = np.sort(np.argsort(mixed, kind="stable")[:surplus])
     return _renumbered(np.array(merges).reshape(-1, 4), chosen, n_parts)

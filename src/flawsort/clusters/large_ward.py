@@ -35,25 +35,43 @@ MICRO_ROUNDS = 4
 ROWS, COLUMNS = 256, 1024
 
 
-def tree(embeddings: Floats, *, progress: Progress | None = None) -> NDArray[np.float64]:
+@dataclass(frozen=True)
+class Limits:
+    """Which way a tree is built. plain: the most images for `ward_linkage`. exact: the most
+    distinct images without micro-clusters. micro_clusters: about so many are made. block: rows and
+    columns of the block of costs that a thread computes at once."""
+
+    plain: int = LARGEST_PLAIN
+    exact: int = LARGEST_EXACT
+    micro_clusters: int = MICRO_CLUSTERS
+    block: tuple[int, int] = (ROWS, COLUMNS)
+
+
+USUAL = Limits()
+
+
+def tree(
+    embeddings: Floats, *, limits: Limits = USUAL, progress: Progress | None = None
+) -> NDArray[np.float64]:
     """(n - 1, 4): the merges of Ward's method in SciPy's convention. embeddings: (n, dim).
 
-    Up to LARGEST_PLAIN images this is `ward_linkage`. Above that it is the same tree except for
+    Up to `limits.plain` images this is `ward_linkage`. Above that it is the same tree except for
     rounding and the order of equal distances; time grows with n^2, memory with n. Above
-    LARGEST_EXACT it is Ward's tree of MICRO_CLUSTERS groups, with Ward's tree of its images below
-    each.
+    `limits.exact` it is Ward's tree of `limits.micro_clusters` groups, with Ward's tree of its
+    images below each.
     """
     n = len(embeddings)
-    if n <= LARGEST_PLAIN:
+    if n <= limits.plain:
         return ward_linkage(embeddings)
     # Join copies first: all their distances are equal, so they would merge one pair at a time.
     _, first, inverse, copies = np.unique(
         embeddings, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
-    if len(first) > LARGEST_EXACT:
-        return _two_levels(np.asarray(embeddings, np.float32), progress)
+    if len(first) > limits.exact:
+        return _two_levels(np.asarray(embeddings, np.float32), limits, progress)
     merges, tops = _join_copies(inverse.reshape(n))
-    upper = weighted_ward(np.asarray(embeddings)[first], copies, progress=progress)
+    distinct = np.asarray(embeddings)[first]
+    upper = weighted_ward(distinct, copies, block=limits.block, progress=progress)
     children = upper[:, :2].astype(np.int64)
     # Nodes of the tree of distinct points are numbered after all leaves and merges of copies.
     nodes = np.concatenate([tops, n + len(merges) + np.arange(len(upper))])
@@ -62,20 +80,24 @@ def tree(embeddings: Floats, *, progress: Progress | None = None) -> NDArray[np.
 
 
 def weighted_ward(
-    points: Floats, sizes: Ints, *, progress: Progress | None = None
+    points: Floats,
+    sizes: Ints,
+    *,
+    block: tuple[int, int] = USUAL.block,
+    progress: Progress | None = None,
 ) -> NDArray[np.float64]:
     """(m - 1, 4): Ward's merges of groups of points, in SciPy's convention.
 
     points: (m, dim), the centres of the groups, all different. sizes: (m,), the number of points in
-    each group; the last column counts points. Heights are sqrt(2 x the increase of the sum of
-    squares): for two single points, their distance.
+    each group; the last column counts points. block: see Limits. Heights are sqrt(2 x the increase
+    of the sum of squares): for two single points, their distance.
     """
     m = len(points)
     centres = np.array(points, np.float64)
     centres -= centres.mean(axis=0)
     # Scaling by a power of two is exact, and keeps squares finite in single precision.
     scale = 2.0 ** np.frexp(np.abs(centres).max(initial=0.0))[1]
-    groups = _Groups.of(centres / scale, sizes)
+    groups = _Groups.of(centres / scale, sizes, block)
     made: list[NDArray[np.float64]] = []
     node = m
     # One thread per product: the results are then the same on any number of cores.
@@ -98,7 +120,7 @@ class _Groups:
     centres: (m, dim). squares: (m,), their squared lengths. sizes: (m,). nodes: (m,), their numbers
     in the tree. heights: (m,), the height of the last merge. nearest: (m,), the row of the group
     that is cheapest to merge with. costs: (m,), the increase of the sum of squares by that merge.
-    stale: (m,), True where nearest and costs are outdated.
+    stale: (m,), True where nearest and costs are outdated. block: see Limits.
     """
 
     centres: NDArray[np.float64]
@@ -109,9 +131,12 @@ class _Groups:
     nearest: NDArray[np.int64]
     costs: NDArray[np.float64]
     stale: Bools
+    block: tuple[int, int]
 
     @classmethod
-    def of(cls, centres: NDArray[np.float64], sizes: Ints) -> _Groups:
+    def of(
+        cls, centres: NDArray[np.float64], sizes: Ints, block: tuple[int, int] = USUAL.block
+    ) -> _Groups:
         m = len(centres)
         return cls(
             centres,
@@ -122,6 +147,7 @@ class _Groups:
             np.zeros(m, np.int64),
             np.zeros(m),
             np.ones(m, np.bool_),
+            block,
         )
 
     def find_nearest(self) -> None:
@@ -172,7 +198,8 @@ class _Groups:
         kept[second] = False
         self.nearest = (np.cumsum(kept) - 1)[self.nearest]
         for name in self.__dataclass_fields__:
-            setattr(self, name, getattr(self, name)[kept])
+            if name != "block":
+                setattr(self, name, getattr(self, name)[kept])
 
     def _search(
         self, rows: NDArray[np.int64], dtype: type[np.floating[Any]]
@@ -184,20 +211,21 @@ class _Groups:
         """
         centres, squares = self.centres.astype(dtype), self.squares.astype(dtype)
         shares = (1 / self.sizes).astype(dtype)
+        n_rows, n_columns = self.block
 
         def search(start: int) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any]]:
-            own = rows[start : start + ROWS]
+            own = rows[start : start + n_rows]
             here = np.arange(len(own))
             best, second = np.full((2, len(own)), np.inf, dtype)
             nearest = np.zeros(len(own), np.int64)
             left = -2 * centres[own]
-            for column in range(0, len(centres), COLUMNS):
-                others = slice(column, column + COLUMNS)
+            for column in range(0, len(centres), n_columns):
+                others = slice(column, column + n_columns)
                 costs = left @ centres[others].T
                 costs += squares[others]
                 costs += squares[own][:, None]
                 costs /= shares[own][:, None] + shares[others]
-                inside = (own >= column) & (own < column + COLUMNS)
+                inside = (own >= column) & (own < column + n_columns)
                 costs[here[inside], own[inside] - column] = np.inf
                 at = costs.argmin(axis=1)
                 least = costs[here, at]
@@ -207,7 +235,7 @@ class _Groups:
                 best = np.minimum(best, least)
             return best, nearest, second
 
-        found = list(in_threads(search, range(0, len(rows), ROWS)))
+        found = list(in_threads(search, range(0, len(rows), n_rows)))
         best, nearest, second = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return best.astype(np.float64), nearest, second.astype(np.float64)
 
@@ -234,10 +262,12 @@ def _join_copies(
     return merges, nodes[np.append(starts[1:], n) - 1]
 
 
-def _two_levels(values: NDArray[np.float32], progress: Progress | None) -> NDArray[np.float64]:
+def _two_levels(
+    values: NDArray[np.float32], limits: Limits, progress: Progress | None
+) -> NDArray[np.float64]:
     """All merges inside micro-clusters, from low to high, then the merges of micro-clusters."""
     n = len(values)
-    labels = _micro_clusters(values)
+    labels = _micro_clusters(values, limits.micro_clusters)
     order = np.argsort(labels, kind="stable")
     bounds = np.flatnonzero(np.diff(labels[order], prepend=-1, append=labels.max() + 1))
     inner: list[NDArray[np.float64]] = []
@@ -246,14 +276,14 @@ def _two_levels(values: NDArray[np.float32], progress: Progress | None) -> NDArr
     for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
         rows = order[start:stop]
         centres[number] = values[rows].mean(axis=0, dtype=np.float64)
-        merges = tree(values[rows]) if len(rows) > 1 else np.empty((0, 4))
+        merges = tree(values[rows], limits=limits) if len(rows) > 1 else np.empty((0, 4))
         nodes = np.concatenate([rows, node + np.arange(len(merges))])
         merges[:, :2] = nodes[merges[:, :2].astype(np.int64)]
         inner.append(merges)
         tops[number] = nodes[-1]
         node += len(merges)
     lower, number_of = _sorted_by_height(np.concatenate(inner), n)
-    upper = weighted_ward(centres, np.diff(bounds), progress=progress)
+    upper = weighted_ward(centres, np.diff(bounds), block=limits.block, progress=progress)
     nodes = np.concatenate([number_of[tops], node + np.arange(len(upper))])
     upper[:, :2] = np.sort(nodes[upper[:, :2].astype(np.int64)], axis=1)
     # Heights must not decrease: two micro-clusters may be closer than the images inside a third.
@@ -261,12 +291,12 @@ def _two_levels(values: NDArray[np.float32], progress: Progress | None) -> NDArr
     return np.concatenate([lower, upper])
 
 
-def _micro_clusters(values: NDArray[np.float32]) -> NDArray[np.int64]:
-    """(n,): the micro-cluster of each image, of about MICRO_CLUSTERS, by k-means on a sample."""
+def _micro_clusters(values: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """(n,): the micro-cluster of each image, of about `count`, by k-means on a sample."""
     rng = np.random.default_rng(0)
-    n_sample = min(len(values), SAMPLE_OF_A_MICRO_CLUSTER * MICRO_CLUSTERS)
+    n_sample = min(len(values), SAMPLE_OF_A_MICRO_CLUSTER * count)
     sample = values[np.sort(rng.permutation(len(values))[:n_sample])]
-    centres = sample[np.sort(rng.permutation(n_sample)[:MICRO_CLUSTERS])]
+    centres = sample[np.sort(rng.permutation(n_sample)[:count])]
     for _ in range(MICRO_ROUNDS):
         nearest = nearest_rows(sample, centres)[:, 0]
         order = np.argsort(nearest, kind="stable")

@@ -76,15 +76,19 @@ def place(embeddings: Floats, labels: Ints, middles: Floats) -> Placement:
 
 
 def place_all(
-    embeddings: Floats, middles: Floats, labels: Ints | None = None
+    embeddings: Floats,
+    middles: Floats,
+    labels: Ints | None = None,
+    *,
+    rows_at_once: int = ROWS_AT_ONCE,
 ) -> tuple[NDArray[np.int64], Placement]:
     """(n,) the group of each image, and its placement. labels: (n,); None to take the group with
-    the nearest centre."""
+    the nearest centre. rows_at_once: the number of images compared with all centres at a time."""
     from scipy.spatial.distance import cdist
 
     groups, own = np.empty(len(embeddings), np.int64), np.empty(len(embeddings))
     other, beside = np.empty(len(embeddings), np.int64), np.empty(len(embeddings))
-    for block in blocks(len(embeddings), ROWS_AT_ONCE):
+    for block in blocks(len(embeddings), rows_at_once):
         far = cdist(np.asarray(embeddings[block], np.float64), middles)
         groups[block] = far.argmin(axis=1) if labels is None else labels[block]
         own[block], other[block], beside[block] = split_distances(far, groups[block])

@@ -36,16 +36,21 @@ N_EXTENTS = len(PROFILE_SHARES) + 2
 
 
 def extents(
-    scores: Floats, grid: tuple[int, int], spread: float, valid: Bools | None = None
+    scores: Floats,
+    grid: tuple[int, int],
+    spread: float,
+    valid: Bools | None = None,
+    *,
+    rows_at_once: int = ROWS_AT_ONCE,
 ) -> NDArray[np.float64]:
     """(n_images, N_EXTENTS): the profile of each image's scores, then the logarithms of the
     variances of its unusual patches along their longer and their shorter axis.
 
     scores: (n_images, n_patches). grid: rows and columns of the patches. spread: the standard
-    deviation of the set's scores.
+    deviation of the set's scores. rows_at_once: the number of images measured at a time.
     """
     found = np.empty((len(scores), N_EXTENTS))
-    for block in blocks(len(scores), ROWS_AT_ONCE):
+    for block in blocks(len(scores), rows_at_once):
         values = np.asarray(scores[block], np.float64)
         seen = None if valid is None else valid[block]
         n_profile = len(PROFILE_SHARES)

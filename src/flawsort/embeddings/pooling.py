@@ -90,6 +90,10 @@ class ResidualPooling(Pooling):
     needs_reference = True
     uses_extents = True
 
+    def __init__(self, *, ordinary_images: int = ORDINARY_IMAGES) -> None:
+        """ordinary_images: the whitening is measured on this many images."""
+        self.ordinary_images = ordinary_images
+
     def focus(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], Bools | None]:
         """Only the weights of the heaviest patches: expected patches are slow to compute."""
         kept = keep_heaviest(weights)
@@ -99,7 +103,7 @@ class ResidualPooling(Pooling):
         self, bags: Bags, comparison: Comparison, order: Ints, *, progress: Progress | None = None
     ) -> NDArray[np.float32]:
         """See `residual_whitening`."""
-        rows = order[:ORDINARY_IMAGES]
+        rows = order[: self.ordinary_images]
         return residual_whitening(
             bags, comparison.scores, comparison.expected, rows, progress=progress
         )
@@ -184,12 +188,14 @@ def residual_pooling(
     *,
     parts: PartWeights | None = None,
     whitening: Floats | None = None,
+    images_at_once: int = IMAGES_AT_ONCE,
     progress: Progress | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The weighted average of residuals: the differences between patches and the expected ones.
 
     weights: (n_images, n_patches), from `keep_heaviest`. expected: see Comparison. parts: other
-    weights for the same patches. whitening: (dim, dim), see `residual_whitening`. Returns
+    weights for the same patches. whitening: (dim, dim), see `residual_whitening`.
+    images_at_once: expected patches are asked for in batches of this many images. Returns
     (n_images, dim) and (n_parts, dim): the pooled residual minus the image's background residual,
     whitened, with its length raised to the power RESIDUAL_POWER.
     """
@@ -201,7 +207,7 @@ def residual_pooling(
     pooled_parts = np.empty((len(images_of), bags.dim), np.float32)
     if progress:
         progress("comparing", 0, len(bags))
-    for some in blocks(len(bags), IMAGES_AT_ONCE):
+    for some in blocks(len(bags), images_at_once):
         images = np.arange(some.start, some.stop)
         for image, normal in zip(images, expected(images, both[images]), strict=True):
             residual = bags.patches[image, both[image]].astype(np.float32) - normal
@@ -234,12 +240,14 @@ def residual_whitening(
     expected: Expected,
     rows: Ints,
     *,
+    images_at_once: int = IMAGES_AT_ONCE,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """(dim, dim): a matrix that reduces the directions in which ordinary patches vary.
 
     It is the inverse square root of the covariance of their residuals, shrunk towards a multiple
     of the identity. scores: (n_images, n_patches). rows: (n_rows,), the images to measure it on.
+    images_at_once: as for `residual_pooling`.
     """
     places = _background(bags.valid, *scores.shape)[rows]
     seen = scores[rows] if bags.valid is None else scores[rows][bags.valid[rows]]
@@ -247,7 +255,7 @@ def residual_whitening(
     n, total, products = 0, np.zeros(bags.dim), np.zeros((bags.dim, bags.dim))
     if progress:
         progress("measuring", 0, len(rows))
-    for some in blocks(len(rows), IMAGES_AT_ONCE):
+    for some in blocks(len(rows), images_at_once):
         images, chosen = rows[some], places[some]
         residual = bags.patches[images[:, None], chosen].astype(np.float64)
         residual -= expected(images, chosen)
@@ -258,11 +266,16 @@ def residual_whitening(
         if progress:
             progress("measuring", some.stop, len(rows))
     mean = total / max(n, 1)
-    covariance = products / max(n, 1) - np.outer(mean, mean)
+    return _inverse_root(products / max(n, 1) - np.outer(mean, mean))
+
+
+def _inverse_root(covariance: NDArray[np.float64]) -> NDArray[np.float32]:
+    """(dim, dim): the inverse square root of a covariance, shrunk towards a multiple of the
+    identity."""
     variances, directions = np.linalg.eigh(covariance)
     usual = float(variances.clip(min=0).mean())
     if usual <= 1e-12:  # no variation: every direction counts the same
-        return np.eye(bags.dim, dtype=np.float32)
+        return np.eye(len(covariance), dtype=np.float32)
     # Scaled so that an average direction keeps its length.
     gains = np.sqrt((1 + SHRINKAGE) * usual / (variances.clip(min=0) + SHRINKAGE * usual))
     whitening: NDArray[np.float64] = (directions * gains) @ directions.T

@@ -169,14 +169,17 @@ def find_regions(
     *,
     among: Bools | None = None,
     valid: Bools | None = None,
+    most: int = MOST_OF_AN_IMAGE,
+    rows_at_once: int = ROWS_AT_ONCE,
 ) -> Outlines:
     """Find the regions of images. scores, among, valid: (n_images, n_patches); grid: rows and
     columns.
 
-    among: a region without any of these patches is left out.
+    among: a region without any of these patches is left out. most: the largest number of regions of
+    an image. rows_at_once: the number of images whose heat is computed at a time.
     """
     found: list[tuple[int, float, Ints]] = []
-    for some in blocks(len(scores), ROWS_AT_ONCE):
+    for some in blocks(len(scores), rows_at_once):
         block = np.asarray(scores[some], np.float64)
         heat = (block - scale.low) / (scale.high - scale.low)
         if valid is not None:
@@ -186,7 +189,7 @@ def find_regions(
             basins = _basins(heat[row], grid)
             if among is not None:
                 basins = [cells for cells in basins if among[image, cells].any()]
-            for cells in basins[:MOST_OF_AN_IMAGE]:
+            for cells in basins[:most]:
                 found.append((image, float(block[row, cells].max()), cells))
     return Outlines.of(found)
 

@@ -184,16 +184,25 @@ def parse_tiles(text: str) -> tuple[int, int]:
     return counts[0], counts[-1]
 
 
-def decode(source: Source | bytes, view: View, size: tuple[int, int]) -> Pixels:
+def decode(
+    source: Source | bytes,
+    view: View,
+    size: tuple[int, int],
+    *,
+    reducing_gap: float = _REDUCING_GAP,
+) -> Pixels:
     """The pixels of an image as the backbone sees them. size: (height, width) of its input.
 
     source: a file, the content of a file, or an array. The image is turned upright (EXIF); the
     first frame is used, as RGB. Transparent pixels become white, as viewers show them, because the
-    colours under them are arbitrary. Raises UnreadableImage for content that cannot be used.
+    colours under them are arbitrary. reducing_gap: an image more than this many times too large
+    is first reduced by averaging whole blocks. Raises UnreadableImage for content that cannot be
+    used.
     """
     rows, columns = view.tiles
     height, width = size
-    frame, inside = _fitted(source, view, (rows * height, columns * width))
+    canvas = (rows * height, columns * width)
+    frame, inside = _fitted(source, view, canvas, gap=reducing_gap)
     tiles = frame.reshape(3, rows, height, columns, width).transpose(1, 3, 0, 2, 4)
     return Pixels(np.ascontiguousarray(tiles.reshape(rows * columns, 3, height, width)), inside)
 
@@ -235,19 +244,24 @@ def locate(
 
 
 def measure_window(
-    sources: Sequence[Source], max_pixels: int = MAX_PIXELS, *, threads: int = 4
+    sources: Sequence[Source],
+    max_pixels: int = MAX_PIXELS,
+    *,
+    threads: int = 4,
+    image_samples: int = _IMAGE_SAMPLES,
 ) -> tuple[float, float] | None:
     """The 0.1 and 99.9 percentiles of all images of more than 8 bits; None if there are none.
 
     Uses an even sample of each image, so the order of the files does not matter. Only the header of
     8-bit files is read. Unreadable images and fully transparent pixels are left out.
+    image_samples: the most values of an image.
     """
     with ThreadPoolExecutor(max(1, threads)) as pool:
         flags = pool.map(lambda source: is_deep(source, max_pixels), sources)
         deep = [source for source, flag in zip(sources, flags, strict=True) if flag]
         if not deep:
             return None
-        budget = min(_IMAGE_SAMPLES, max(64, _WINDOW_SAMPLES // len(deep)))
+        budget = min(image_samples, max(64, _WINDOW_SAMPLES // len(deep)))
         samples = list(pool.map(lambda source: _sample(source, max_pixels, budget), deep))
     values = np.concatenate(samples)
     if not values.size:
@@ -275,17 +289,21 @@ def _check_roi(roi: tuple[float, ...]) -> None:
 
 
 def _fitted(
-    source: Source | bytes, view: View, canvas: tuple[int, int] | None, long_side: int = 0
+    source: Source | bytes,
+    view: View,
+    canvas: tuple[int, int] | None,
+    long_side: int = 0,
+    gap: float = _REDUCING_GAP,
 ) -> tuple[NDArray[np.float32], Bools | None]:
     """The view of an image on a canvas (height, width). None: a canvas with the aspect of the
-    region, `long_side` long.
+    region, `long_side` long. gap: see `decode`.
 
     Returns (3, height, width) in 0..1, and (height, width), True inside; None for all inside.
     """
     enough = None
     if view.roi is None and view.mask is None:
         # A region in pixels refers to the full-size image, so reduce only without one.
-        enough = int(_REDUCING_GAP * max(canvas or (long_side,)))
+        enough = int(gap * max(canvas or (long_side,)))
     raster = load(source, view.max_pixels, enough=enough)
     try:
         planes = raster.planes(view.window)
@@ -297,7 +315,7 @@ def _fitted(
             box = (0, 0, *planes[0].size)
         if canvas is None:
             canvas = _scaled(box[3] - box[1], box[2] - box[0], long_side)
-        return _placed(planes, mask, box, view, canvas)
+        return _placed(planes, mask, box, view, canvas, gap)
     except MemoryError as error:
         raise UnreadableImage("there is not enough memory for it") from error
 
@@ -308,6 +326,7 @@ def _placed(
     box: Box,
     view: View,
     canvas: tuple[int, int],
+    gap: float,
 ) -> tuple[NDArray[np.float32], Bools | None]:
     content, pads = canvas, ((0, 0), (0, 0))
     if view.fit == "crop":
@@ -325,7 +344,7 @@ def _placed(
         inside = np.asarray(mask.resize(content[::-1], Image.Resampling.NEAREST, box)) > 0
     if not inside.any():
         raise UnreadableImage("the mask leaves nothing of it to see")
-    frame = _resized(planes, content, box, _FILTERS[view.resample])
+    frame = _resized(planes, content, box, _FILTERS[view.resample], gap)
     if content != canvas:
         frame = np.pad(frame, ((0, 0), *pads), mode="edge")
         inside = np.pad(inside, pads)
@@ -347,12 +366,15 @@ def _window(box: tuple[int, int, int, int], view: View, canvas: tuple[int, int])
 
 
 def _resized(
-    planes: list[Image.Image], size: tuple[int, int], box: Box, kind: Image.Resampling
+    planes: list[Image.Image],
+    size: tuple[int, int],
+    box: Box,
+    kind: Image.Resampling,
+    gap: float,
 ) -> NDArray[np.float32]:
     # pillow's filters widen with the reduction, so they average and skip no pixels.
     resized = [
-        np.asarray(plane.resize(size[::-1], kind, box, reducing_gap=_REDUCING_GAP))
-        for plane in planes
+        np.asarray(plane.resize(size[::-1], kind, box, reducing_gap=gap)) for plane in planes
     ]
     if resized[0].dtype == np.uint8:
         levels = resized[0]
