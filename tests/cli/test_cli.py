@@ -14,6 +14,7 @@ from flawsort.cli import KEPT, LEFT
 from flawsort.core.text import either
 from flawsort.embeddings.pooling import POOLINGS
 from helpers.command_line import assert_refused
+from helpers.faults import no_space
 from helpers.plates import MAIN, STALLING_MAIN, Answer, Cli, contents, run_code, start
 
 POOLING_NAMES = either(f"'{name}'" for name in POOLINGS)
@@ -157,8 +158,8 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("error", "code", "message"),
         [
-            (OSError(28, "No space left on device", "x/y"), 2, "'x/y': No space left on device."),
-            (OSError(28, "No space left on device"), 2, "flawsort: No space left on device."),
+            (no_space("x/y"), 2, "'x/y': No space left on device."),
+            (no_space(), 2, "flawsort: No space left on device."),
             (RuntimeError("odd\nthing"), 1, "unexpected RuntimeError: odd thing. This is a bug"),
             (KeyboardInterrupt(), 130, "interrupted. Finished images are in the cache"),
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ class TestDemo:
     def _small(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """Seven images, which nobody groups."""
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("flawsort.cli.sample_images.KINDS", dict.fromkeys(demo.KINDS, 1))
-        monkeypatch.setattr("flawsort.cli.sample_images.N_GOOD", 1)
+        few = partial(demo.make_demo_images, kinds=dict.fromkeys(demo.KINDS, 1), n_good=1)
+        monkeypatch.setattr(demo, "make_demo_images", few)
         monkeypatch.setattr("flawsort.cli.demo.run_cluster", lambda *_, **__: None)
 
     def test_goes_on_when_it_was_interrupted(

@@ -78,13 +78,10 @@ def test_good_parts_differ_a_little_from_each_other(demo: Path) -> None:
     assert apart.max() < 20
 
 
-def test_same_seed_same_files_other_seed_other_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flawsort.cli.sample_images.KINDS", dict.fromkeys(KINDS, 1))
-    monkeypatch.setattr("flawsort.cli.sample_images.N_GOOD", 1)
+def test_same_seed_same_files_other_seed_other_files(tmp_path: Path) -> None:
+    few = dict.fromkeys(KINDS, 1)
     for name, seed in (("one", 0), ("same", 0), ("other", 1)):
-        make_demo_images(tmp_path / name, random_state=seed)
+        make_demo_images(tmp_path / name, random_state=seed, kinds=few, n_good=1)
     one, same, other = (
         {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*.*")}
         for name in ("one", "same", "other")

@@ -7,13 +7,11 @@ import shutil
 import signal
 import stat
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flawsort.cli import sample_images
 from flawsort.core import storage, temporaries
 from flawsort.core.errors import FlawsortError
 from flawsort.core.records import RemoteFile
@@ -43,14 +41,6 @@ FOLDERS = ["run", "export csv"]
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("parts")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _small_demo() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sample_images, "KINDS", {"good": 1, "scratch": 1})
-        patch.setattr(sample_images, "N_GOOD", 1)
-        yield
 
 
 class Bench:
@@ -333,11 +323,8 @@ class TestStore:
     ) -> None:
         local = pytest.importorskip("fsspec.implementations.local")
 
-        def full(*_: Any, **__: Any) -> None:
-            raise OSError(28, "No space left on device")
-
         write_whole(f"file://{tmp_path}/x", b"first")
-        monkeypatch.setattr(local.LocalFileSystem, "mv", full)
+        monkeypatch.setattr(local.LocalFileSystem, "mv", faults.full_disk)
         with pytest.raises(OSError, match="No space left"):
             write_whole(f"file://{tmp_path}/x", b"second")
         assert contents(tmp_path) == {"x": b"first"}

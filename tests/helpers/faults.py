@@ -6,6 +6,7 @@ renames, removes, copies. Python announces each of them to its audit hooks befor
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -91,14 +92,23 @@ def watched(fault: Fault) -> Iterator[Fault]:
 
 def error(name: str) -> Callable[[], None]:
     """An action: the system refuses."""
-    import errno
-
     code = getattr(errno, name)
 
     def refuse() -> None:
         raise OSError(code, os.strerror(code))
 
     return refuse
+
+
+def no_space(path: str | None = None) -> OSError:
+    """The error of a full disk. path: of the file that it names, if it names one."""
+    about = () if path is None else (path,)
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *about)
+
+
+def full_disk(*_: object, **__: object) -> None:
+    """Stands for a function that writes: the disk is full."""
+    raise no_space()
 
 
 def killed() -> None:

@@ -1,10 +1,8 @@
-"""Made-up runs for the report, and a parser of its page."""
+"""Made-up runs for the report."""
 
 from __future__ import annotations
 
 import io
-import json
-from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
@@ -87,40 +85,3 @@ def make_evaluation(run: Run) -> dict[str, Any]:
         "classes": ["good", "<dent>"],
         "confusion": [[11, 0], [3, 17]], "truth": [None, *["<dent>"] * (n - 1)],
     }  # fmt: skip
-
-
-class Page(HTMLParser):
-    """The page as a parser sees it: tags closed in order, attributes, text by element."""
-
-    VOID = frozenset({"meta", "input", "img", "br", "link"})
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.stack: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.feed(html)
-        self.close()
-        assert self.stack == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.stack.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.stack.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append((self.stack[-1] if self.stack else "", data))
-
-    def data(self) -> dict[str, Any]:
-        scripts = [text for tag, text in self.texts if tag == "script"]
-        assert len(scripts) == 2
-        parsed: dict[str, Any] = json.loads(scripts[0])
-        return parsed
-
-    def words(self) -> str:
-        return " ".join(
-            "".join(t for tag, t in self.texts if tag not in ("script", "style")).split()
-        )

@@ -18,8 +18,8 @@ from PIL import Image
 
 from flawsort import Run, RunError, open_run
 from flawsort.backbones.cache import Bag, BagCache
-from flawsort.cli import sample_images
 from flawsort.cli.assign import write_table
+from flawsort.cli.sample_images import make_demo_images
 from flawsort.core import storage
 from flawsort.fitting.parts import PartFiles
 from flawsort.labels.groups import first_labelling
@@ -245,7 +245,8 @@ def _heat_map(folder: Path, version: int) -> None:
 
 
 def _demo(folder: Path, version: int) -> None:
-    sample_images.make_demo_images(folder / "demo", random_state=version)
+    few = {"good": 1, "scratch": 1}
+    make_demo_images(folder / "demo", random_state=version, kinds=few, n_good=1)
 
 
 WRITERS = list(all_writers(Path("parts"), Path("saved")))

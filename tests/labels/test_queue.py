@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from flawsort.core.errors import InputError
-from flawsort.labels import queue as queueing
 from flawsort.labels.groups import Group, Labelling, Role
 from flawsort.labels.queue import Question, estimated_purity, next_question, progress
 from helpers.bags import Array, blobs
@@ -73,11 +72,10 @@ def scattered(n: int = 200, n_groups: int = 6, seed: int = 0) -> tuple[Labelling
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_purity_against_loops(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queueing, "IMAGES_AT_ONCE", 37)
+def test_purity_against_loops(seed: int) -> None:
     labelling, values = scattered(seed=seed)
     before = values.copy()
-    found = estimated_purity(labelling, values)
+    found = estimated_purity(labelling, values, images_at_once=37)
     _, margins, _ = naive_margins(labelling, values)
     assert list(found) == list(labelling.groups)
     for group, purity in found.items():

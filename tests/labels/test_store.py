@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ import numpy as np
 import pytest
 
 from flawsort import AnomalyClusterer, Bags, OptionError, RunError, open_run
-from flawsort.labels import edit_file as editfile
 from flawsort.labels import store as module
 from flawsort.labels.edit_checks import Edit
 from flawsort.labels.edits import effective, replay
@@ -95,9 +95,9 @@ def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     opened: list[EditStore] = []
     initialize = EditStore.__init__
 
-    def remember(self: EditStore, path: str | Path) -> None:
+    def remember(self: EditStore, path: str | Path, **options: Any) -> None:
         opened.append(self)
-        initialize(self, path)
+        initialize(self, path, **options)
 
     monkeypatch.setattr(EditStore, "__init__", remember)
     yield
@@ -400,9 +400,8 @@ def test_one_that_was_killed_while_it_made_the_file(path: Path) -> None:
     assert store.append(accept(0), 0) == 1
 
 
-def test_a_file_that_another_holds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(editfile, "BUSY_SECONDS", 0.1)
-    store = EditStore(path)
+def test_a_file_that_another_holds(path: Path) -> None:
+    store = EditStore(path, busy_seconds=0.1)
     store.append(accept(0), 0)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -788,18 +787,18 @@ def test_a_server_that_is_killed(folder: Path) -> None:
 @pytest.mark.parametrize("kept", [1, 3, 64])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_sessions_are_as_a_stack_of_states(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, seed: int, kept: int
+    folder: Path, run: Run, seed: int, kept: int
 ) -> None:
     """Three sessions over one file, used in turn, one of which is opened anew each time."""
-    monkeypatch.setattr(module, "KEPT_STATES", kept)
+    opened = partial(Session, folder, run, kept_states=kept)
     rng = np.random.default_rng(seed)
-    sessions = [Session(folder, run), Session(folder, run)]
+    sessions = [opened(), opened()]
     first = first_labelling(run)
     past: list[tuple[Labelling, str | None, int]] = [(first, None, 0)]
     future: list[tuple[Labelling, str | None, int]] = []
     log: list[Edit] = []
     for _ in range(40):
-        session = sessions[rng.integers(2)] if rng.random() < 0.8 else Session(folder, run)
+        session = sessions[rng.integers(2)] if rng.random() < 0.8 else opened()
         version = session.refresh().version
         assert version == len(log)
         what = rng.random()
@@ -861,11 +860,8 @@ def test_a_long_session_keeps_few_states(folder: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3, 5])
-def test_sentences_go_with_their_edits(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, kept: int
-) -> None:
-    monkeypatch.setattr(module, "KEPT_STATES", kept)
-    session = Session(folder, run)
+def test_sentences_go_with_their_edits(folder: Path, run: Run, kept: int) -> None:
+    session = Session(folder, run, kept_states=kept)
     done: list[str] = []
     number = 0
     for edits, undos in ((9, 6), (4, 2), (3, 1), (0, 1), (2, 8)):

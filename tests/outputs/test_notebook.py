@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from flawsort.outputs.notebook import frame, groups, html, show, text
 from flawsort.outputs.report import render_report
 from flawsort.runs.folder import REPORT, save_run
 from flawsort.runs.run import Run
+from helpers.html import Page
 from helpers.report_runs import HOSTILE, make_run
 from helpers.runs import build_run
 
@@ -112,51 +112,37 @@ def test_three_lines_of_text(run: Run, edited: Run) -> None:
     assert lines[2] == f"  in {edited.folder}"
 
 
-class Parsed(HTMLParser):
-    def __init__(self, content: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words = ""
-        self.feed(content)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words += data
-
-
 class TestHtml:
     def test_groups_have_thumbnails(self, edited: Run) -> None:
         content = html(edited, typical=3)
         content.encode("utf-8")
-        page = Parsed(content)
-        tags = [tag for tag, _ in page.tags]
+        page = Page(content)
+        tags = page.names
         assert set(tags) == {"p", "div", "b", "br", "img"}
         assert tags.count("div") == 3
         assert tags.count("img") == 9
-        assert NAME in page.words
+        assert NAME in page.text
         pictures = [attributes for tag, attributes in page.tags if tag == "img"]
         assert all(str(one["src"]).startswith("data:image/jpeg;base64,") for one in pictures)
         titles = [one["title"] for one in pictures]
         assert titles[:3] == [one for one in groups(edited)[0].typical[:3]]
 
     def test_hostile_names_stay_text(self, run: Run) -> None:
-        page = Parsed(html(run, typical=40))
-        assert "script" not in [tag for tag, _ in page.tags]
+        page = Page(html(run, typical=40))
+        assert "script" not in page.names
         titles = [attributes.get("title") for tag, attributes in page.tags if tag == "img"]
         assert HOSTILE[0] in titles
         assert len(titles) == 40
 
     def test_images_without_a_thumbnail_are_passed_over(self, run: Run) -> None:
         kept = tuple(one if row % 2 else b"" for row, one in enumerate(run.thumbnails))
-        page = Parsed(html(dataclasses.replace(run, thumbnails=kept), typical=40))
-        assert [tag for tag, _ in page.tags].count("img") == 20
+        page = Page(html(dataclasses.replace(run, thumbnails=kept), typical=40))
+        assert page.names.count("img") == 20
 
     def test_many_groups(self) -> None:
         run = build_run(list(range(30)))
-        assert "and 6 more groups" in Parsed(html(run)).words
-        assert Parsed(html(run)).words.count("1 image,") == notebook.SHOWN_GROUPS
+        assert "and 6 more groups" in Page(html(run)).text
+        assert Page(html(run)).text.count("1 image,") == notebook.SHOWN_GROUPS
 
 
 class TestShow:
@@ -190,7 +176,7 @@ class TestShow:
         opened: list[str] = []
         assert show(edited, opened.append) is None
         assert opened == []
-        ((tag, attributes),) = Parsed(shown[0]).tags
+        ((tag, attributes),) = Page(shown[0]).tags
         assert tag == "iframe"
         assert edited.folder is not None
         assert attributes["srcdoc"] == (edited.folder / REPORT).read_text("utf-8")

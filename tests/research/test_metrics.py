@@ -14,7 +14,6 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, r
 
 from flawsort.clusters.ward import cut, ward_linkage
 from flawsort.core.errors import InputError, OptionError
-from flawsort.research import metrics
 from flawsort.research.metrics import (
     agreement,
     area_under_purity,
@@ -276,13 +275,12 @@ def test_pixels_against_scikit_learn(side: int, grid: tuple[int, int], tied: boo
     np.testing.assert_array_equal(scores, before)
 
 
-def test_pixels_in_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pixels_in_small_blocks() -> None:
     rng = np.random.default_rng(0)
     scores = rng.integers(0, 3, (3, 16)).astype(np.float32)
     masks = [rng.random((16, 16)) < 0.5 for _ in range(3)]
     whole = pixel_auroc(scores, (4, 4), masks, 16)
-    monkeypatch.setattr(metrics, "PIXELS_AT_ONCE", 7)
-    assert pixel_auroc(scores, (4, 4), masks, 16) == whole
+    assert pixel_auroc(scores, (4, 4), masks, 16, pixels_at_once=7) == whole
 
 
 def test_good_bad_and_constant_maps() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from flawsort.review import access as guard
 from flawsort.review.access import Guard, is_loopback
 from flawsort.review.app import make_app
 from flawsort.runs.folder import save_run
+from helpers.html import Page
 from helpers.review_client import HOST, Client, RunClient, check_state, closing_libraries, copied
 
 TOKEN = "0123456789abcdef-token"
@@ -263,13 +263,11 @@ class TestBodies:
             reply = looker.post("/r/run/api/edits", b"{}", content_length=odd)
             assert reply.status == 400
 
-    def test_too_long_without_a_word(
-        self, looker: RunClient, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(guard, "LARGEST_BODY", 1000)
+    def test_too_long_without_a_word(self, looker: RunClient) -> None:
+        strict = RunClient(Guard(looker.app, largest_body=1000))
         body = b'{"version": 0, "kind": "cut", "payload": {"k": 3}}'
         long = body + b" " * 1000
-        reply = looker.post("/r/run/api/edits", long, content_length="")
+        reply = strict.post("/r/run/api/edits", long, content_length="")
         assert (reply.status, reply.detail) == (413, "The body must be at most 1,000 bytes.")
         assert looker.state()["version"] == 0
 
@@ -341,24 +339,6 @@ class TestPaths:
         assert client.get(f"/r/stranger/image/{len(paths)}.jpg").status == 200
 
 
-class Texts(HTMLParser):
-    """The tags of a page, and its texts."""
-
-    def __init__(self, page: bytes) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.texts: list[str] = []
-        self.values: list[str | None] = []
-        self.feed(page.decode())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.values += [value for _, value in attrs]
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
 class TestNames:
     def test_of_groups(self, client: RunClient) -> None:
         for name in NAMES:
@@ -385,17 +365,16 @@ class TestNames:
         copied(saved, tmp_path, "other")
         client = Client(make_app([tmp_path]))
         [entry] = [one for one in client.get("/api/runs").data if one["name"] == name]
-        page = Texts(client.get("/").body)
-        assert name in "".join(page.texts)
-        assert entry["url"] in page.values
-        assert "script" not in page.tags
+        page = Page(client.get("/").body)
+        assert name in page.text
+        assert entry["url"] in [value for _, value in page.attributes]
+        assert "script" not in page.names
         own = client.get(entry["url"])
         assert own.status == 200
-        shown = Texts(own.body)
-        assert any(name in text for text in shown.texts)
-        assert shown.tags.count("script") == Texts(client.get("/r/other/").body).tags.count(
-            "script"
-        )
+        shown = Page(own.body)
+        assert any(name in text for _, text in shown.texts)
+        other = Page(client.get("/r/other/").body)
+        assert shown.names.count("script") == other.names.count("script")
         assert client.get(f"{entry['url']}api/run").data["name"] == name
         saved_as = client.get(f"{entry['url']}export/csv").headers["content-disposition"]
         assert re.fullmatch(r"attachment; filename\*=UTF-8''[\w.%~-]+\.zip", saved_as)
@@ -429,8 +408,8 @@ class TestNames:
         page = looker.get("/r/%3Cscript%3Ealert(1)%3C%2Fscript%3E/")
         assert page.status == 404
         page = looker.get("/r/%3Cscript%3Ealert(1)/")
-        assert (page.status, Texts(page.body).tags.count("script")) == (404, 0)
-        assert any("<script>alert(1)" in text for text in Texts(page.body).texts)
+        assert (page.status, Page(page.body).names.count("script")) == (404, 0)
+        assert any("<script>alert(1)" in text for _, text in Page(page.body).texts)
 
     def test_of_images(self, saved: Path, tmp_path: Path) -> None:
         run: Run = open_run(saved)

@@ -49,6 +49,7 @@ from flawsort.review.responses import answered_rows
 from flawsort.review.server import _listening, serve
 from flawsort.runs.assigned import Kept, keep
 from flawsort.runs.folder import EDITS, save_run
+from helpers.faults import full_disk
 from helpers.plates import MAIN, start
 from helpers.review_client import Client, Reply, RunClient, check_state, closing_libraries, copied
 
@@ -710,14 +711,10 @@ class TestExport:
     ) -> None:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         assert looker.get("/r/run/export/csv").status == 200
-        monkeypatch.setattr("flawsort.review.download.export_run", _full_disk)
+        monkeypatch.setattr("flawsort.review.download.export_run", full_disk)
         reply = looker.get("/r/run/export/csv")
         assert (reply.status, reply.detail) == (507, "No space left on device.")
         assert list(tmp_path.iterdir()) == []
-
-
-def _full_disk(*_: object, **__: object) -> None:
-    raise OSError(28, "No space left on device")
 
 
 class TestLibrary:

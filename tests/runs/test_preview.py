@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,16 @@ from flawsort.clusters.ward import cut, linkage_of
 from flawsort.outputs.report import render_report
 from flawsort.runs import convert as storing
 from flawsort.runs import preview
-from flawsort.runs.folder import save_run
-from flawsort.runs.preview import shown_rows
+from flawsort.runs.folder import REPORT, save_run
+from flawsort.runs.preview import Limits, shown_rows
 from flawsort.runs.run import Run
 from helpers.bags import same_partition
+from helpers.html import Page
 from helpers.plates import KINDS, Cli, contents, fingerprint
-from helpers.report_runs import Page, make_evaluation, make_run
+from helpers.report_runs import make_evaluation, make_run
+
+# A page of a few images, and one that is smaller still.
+PART, FEW = Limits(15, 3), Limits(6, 2)
 
 
 def table(sizes: list[int], *, seed: int = 0) -> dict[str, list[Any]]:
@@ -32,22 +37,18 @@ def table(sizes: list[int], *, seed: int = 0) -> dict[str, list[Any]]:
     return {"cluster": labels.tolist(), "typicality": rng.random(len(labels)).round(2).tolist()}
 
 
-def limits(monkeypatch: pytest.MonkeyPatch, shown: int, of_a_group: int = 2) -> None:
-    monkeypatch.setattr(preview, "SHOWN_IMAGES", shown)
-    monkeypatch.setattr(preview, "SHOWN_OF_A_GROUP", of_a_group)
-
-
 # ---- which images ----
 
 
-def test_up_to_the_limit_all_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits(monkeypatch, 30)
-    np.testing.assert_array_equal(shown_rows(table([20, 9, 1])), np.arange(30))
-    assert len(shown_rows(table([20, 10, 1]))) < 31
+def test_up_to_the_limit_all_are_shown() -> None:
+    limits = Limits(30, 2)
+    np.testing.assert_array_equal(shown_rows(table([20, 9, 1]), limits), np.arange(30))
+    assert len(shown_rows(table([20, 10, 1]), limits)) < 31
 
 
 def test_the_limits_of_a_page() -> None:
     assert (preview.SHOWN_IMAGES, preview.SHOWN_OF_A_GROUP) == (5000, 50)
+    assert Limits() == Limits(5000, 50)
     sizes = [4000, 2000, 51, 50, 3]
     made = table(sizes)
     rows = shown_rows(made)
@@ -56,12 +57,10 @@ def test_the_limits_of_a_page() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[60, 30, 5, 2, 1], [98], [14] * 7, [91, 7]])
-def test_each_group_is_spread_from_most_to_least_typical(
-    monkeypatch: pytest.MonkeyPatch, sizes: list[int]
-) -> None:
-    limits(monkeypatch, 40, 3)
+def test_each_group_is_spread_from_most_to_least_typical(sizes: list[int]) -> None:
+    limits = Limits(40, 3)
     made = table(sizes)
-    rows = shown_rows(made)
+    rows = shown_rows(made, limits)
     assert rows.tolist() == sorted(set(rows.tolist()))
     labels, typical = np.array(made["cluster"]), np.array(made["typicality"])
     for group, size in enumerate(sizes):
@@ -75,30 +74,28 @@ def test_each_group_is_spread_from_most_to_least_typical(
         # Evenly: neighbours of those shown are as far apart as any others, but for rounding.
         gaps = np.diff(np.flatnonzero(np.isin(ranked, shown)))
         assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
-    np.testing.assert_array_equal(shown_rows(made), rows)
+    np.testing.assert_array_equal(shown_rows(made, limits), rows)
 
 
 # ---- the page ----
 
 
-def test_small_runs_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_runs_are_shown_as_they_are() -> None:
     run = make_run()
     part, rows = preview.excerpt(run)
     assert part is run
     np.testing.assert_array_equal(rows, np.arange(40))
     # Nor is a part made where it would hold everybody.
-    limits(monkeypatch, 39, 40)
-    assert preview.excerpt(run)[0] is run
+    assert preview.excerpt(run, Limits(39, 40))[0] is run
 
 
-def test_a_part_of_a_run_lines_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits(monkeypatch, 15, 3)
+def test_a_part_of_a_run_lines_up() -> None:
     valid = np.random.default_rng(1).random((40, 20)) > 0.3
     run = dataclasses.replace(make_run(), valid=valid)
     before = fingerprint(run)
-    part, rows = preview.excerpt(run)
+    part, rows = preview.excerpt(run, PART)
     assert 15 <= len(rows) < 40
-    np.testing.assert_array_equal(rows, shown_rows(run.table))
+    np.testing.assert_array_equal(rows, shown_rows(run.table, PART))
     for name, values in run.table.items():
         assert part.table[name] == [values[row] for row in rows]
     for name in ("scores", "valid", "weights", "embeddings", "layout"):
@@ -140,30 +137,28 @@ def check_regions(run: Run, part: Run) -> None:
 
 
 @pytest.mark.parametrize("where", ["nowhere", "not among those shown"])
-def test_a_part_without_regions(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    limits(monkeypatch, 15, 3)
+def test_a_part_without_regions(where: str) -> None:
     run = make_run()
-    shown = {run.table["name"][row] for row in shown_rows(run.table)}
+    shown = {run.table["name"][row] for row in shown_rows(run.table, PART)}
     if where == "nowhere":
         shown = set(run.table["name"])
     kept = [row for row, name in enumerate(run.regions["name"]) if name not in shown]
     bare = {column: [values[row] for row in kept] for column, values in run.regions.items()}
     run = dataclasses.replace(run, regions=bare, region_embeddings=run.region_embeddings[kept])
-    part, _ = preview.excerpt(run)
+    part, _ = preview.excerpt(run, PART)
     assert part.regions == {column: [] for column in run.regions}
     assert part.region_embeddings.shape == (0, 48)
     assert part.region_embeddings.dtype == run.region_embeddings.dtype
 
 
-def test_the_page_of_a_large_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits(monkeypatch, 15, 3)
+def test_the_page_of_a_large_run() -> None:
     run, everybody = make_run(), make_run()
     evaluation = make_evaluation(run)
     evaluation["truth"] = [f"kind of {row}" for row in range(40)]
-    rows = shown_rows(run.table)
+    rows = shown_rows(run.table, PART)
     blank = tuple(one if row in rows else b"" for row, one in enumerate(run.thumbnails))
     run = dataclasses.replace(run, thumbnails=blank)
-    page = Page(render_report(run, evaluation))
+    page = Page(render_report(run, evaluation, limits=PART))
     data = page.data()
     assert data["n"] == len(data["names"]) == len(data["thumbs"]) == len(rows)
     assert data["cluster"] == [run.table["cluster"][row] for row in rows]
@@ -172,32 +167,40 @@ def test_the_page_of_a_large_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"This page shows {len(rows)} of 40 images" in page.words()
     sizes = np.bincount(run.table["cluster"])
     assert ", ".join(f"{group}: {size}" for group, size in enumerate(sizes)) in page.words()
-    assert render_report(run, evaluation) == render_report(run, evaluation)
-    assert Page(render_report(run)).data()["truth"] is None
-    monkeypatch.undo()
+    again = render_report(run, evaluation, limits=PART)
+    assert render_report(run, evaluation, limits=PART) == again
+    assert Page(render_report(run, limits=PART)).data()["truth"] is None
     assert "This page shows" not in Page(render_report(everybody)).words()
 
 
 # ---- saved runs ----
 
 
+def save_large(model: AnomalyClusterer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save a run with a page of six images; the commands make such pages too."""
+    run = storing.make_run(model.fitted_, limits=FEW)
+    render = partial(render_report, limits=FEW)
+    save_run(run, folder, extra={REPORT: render(run)})
+    monkeypatch.setattr("flawsort.outputs.report.render_report", render)
+    monkeypatch.setattr("flawsort.research.evaluate.render_report", render)
+
+
 @pytest.fixture
 def large(fitted: AnomalyClusterer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The run of the 14 plates, too many for a page of six."""
-    limits(monkeypatch, 6, 2)
     monkeypatch.chdir(tmp_path)
-    fitted.save(tmp_path / "run")
+    save_large(fitted, tmp_path / "run", monkeypatch)
     return tmp_path / "run"
 
 
-def thumbnails_of(model: AnomalyClusterer, count: int) -> tuple[bytes, ...]:
+def thumbnails_of(model: AnomalyClusterer, count: int, **sides: Any) -> tuple[bytes, ...]:
     size = model.fitted_.input_size
-    return storing.make_thumbnails(model.images_, model.view_, size, np.arange(count))
+    return storing.make_thumbnails(model.images_, model.view_, size, np.arange(count), **sides)
 
 
 def test_thumbnails_are_made_of_what_is_shown(large: Path, fitted: AnomalyClusterer) -> None:
     run = open_run(large)
-    rows = shown_rows(run.table)
+    rows = shown_rows(run.table, FEW)
     assert 6 <= len(rows) < 14
     assert [row for row, one in enumerate(run.thumbnails) if one] == rows.tolist()
     assert len(run.thumbnails) == 14
@@ -206,18 +209,15 @@ def test_thumbnails_are_made_of_what_is_shown(large: Path, fitted: AnomalyCluste
     assert [run.thumbnails[row] for row in rows] == [whole[row] for row in rows]
 
 
-def test_their_size_follows_what_is_shown(
-    fitted: AnomalyClusterer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(storing, "THUMBNAIL_SIDES", ((6, 32),))
-    monkeypatch.setattr(storing, "SMALLEST_THUMBNAIL", 16)
-    sides = [next(len(one) for one in thumbnails_of(fitted, count) if one) for count in (6, 7)]
-    assert sides[0] > sides[1]
+def test_their_size_follows_what_is_shown(fitted: AnomalyClusterer) -> None:
+    made = [thumbnails_of(fitted, count, sides=((6, 32),), smallest=16) for count in (6, 7)]
+    sizes = [next(len(one) for one in some if one) for some in made]
+    assert sizes[0] > sizes[1]
 
 
 def test_a_large_run_is_saved_and_opened_whole(large: Path, tmp_path: Path) -> None:
     run = open_run(large)
-    assert set(run.regions["name"]) > {run.table["name"][row] for row in shown_rows(run.table)}
+    assert set(run.regions["name"]) > {run.table["name"][row] for row in shown_rows(run.table, FEW)}
     save_run(run, tmp_path / "again")
     assert fingerprint(open_run(tmp_path / "again")) == fingerprint(run)
     first, second = contents(large), contents(tmp_path / "again")
@@ -252,10 +252,9 @@ def test_its_report_is_the_same_when_made_again(large: Path, cli: Cli) -> None:
 def test_heat_maps_where_file_and_thumbnail_are_missing(
     plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    limits(monkeypatch, 6, 2)
     shutil.copytree(plates / "parts", tmp_path / "parts")
     model = AnomalyClusterer(n_clusters=2, image_size=64, cache=None)
-    model.fit(tmp_path / "parts").save(tmp_path / "run")
+    save_large(model.fit(tmp_path / "parts"), tmp_path / "run", monkeypatch)
     shutil.rmtree(tmp_path / "parts")
     answer = cli("report", tmp_path / "run", "--heatmaps", tmp_path / "maps")
     assert answer.code in (0, 2), answer.err

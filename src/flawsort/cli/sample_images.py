@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,18 +62,24 @@ def check_demo_folder(folder: Path) -> None:
 
 
 def make_demo_images(
-    folder: Path, *, random_state: int = 0, progress: Progress | None = None
+    folder: Path,
+    *,
+    random_state: int = 0,
+    progress: Progress | None = None,
+    kinds: Mapping[str, int] = KINDS,
+    n_good: int = N_GOOD,
 ) -> tuple[Path, Path]:
     """Write the demo's images. Returns the folders of the mixed and of the known-good parts.
 
     `parts/` holds 88 images in random order under neutral names, one exact copy, and one truncated
     file, to show how both are reported. `truth.csv` (path, label) has the kind of each readable
-    part. The same random_state gives the same files.
+    part. The same random_state gives the same files. kinds: how many parts there are of each kind,
+    at least one of them scratched. n_good: the number of known-good parts.
     """
     parts, good = folder / "parts", folder / "good"
-    kinds = [kind for kind, count in KINDS.items() for _ in range(count)]
-    order = np.random.default_rng([random_state, 0]).permutation(len(kinds))
-    truth = {_part_name(place): kinds[row] for place, row in enumerate(order)}
+    each = [kind for kind, count in kinds.items() for _ in range(count)]
+    order = np.random.default_rng([random_state, 0]).permutation(len(each))
+    truth = {_part_name(place): each[row] for place, row in enumerate(order)}
     copied = next(name for name, kind in truth.items() if kind == "scratch")
     copy, cut = _part_name(len(order)), _part_name(len(order) + 1)
     # Written first: it marks the folder as a demo, in case this is interrupted.
@@ -81,7 +87,7 @@ def make_demo_images(
     parts.mkdir(exist_ok=True)
     good.mkdir(exist_ok=True)
     jobs = [(parts / name, kind, (1, place)) for place, (name, kind) in enumerate(truth.items())]
-    jobs += [(good / f"good-{i + 1:04d}.png", "good", (2, i)) for i in range(N_GOOD)]
+    jobs += [(good / f"good-{i + 1:04d}.png", "good", (2, i)) for i in range(n_good)]
     for done, (path, kind, own) in enumerate(jobs):
         if progress:
             progress("making images", done, len(jobs))

@@ -37,13 +37,16 @@ PRAGMA user_version = {FORMAT_VERSION};
 """
 
 
-def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Create the schema in an empty file; check an existing one."""
+def prepare(
+    connection: sqlite3.Connection, path: Path, *, busy_seconds: float = BUSY_SECONDS
+) -> None:
+    """Create the schema in an empty file; check an existing one. busy_seconds: how long to wait
+    for another process."""
     connection.execute("PRAGMA synchronous = FULL")
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         if not is_empty(connection):
             _check(connection, path)  # before changing a file of another program
-        _to_wal(connection)
+        _to_wal(connection, busy_seconds)
     with transaction(connection):
         if is_empty(connection):
             for statement in _statements(_SCHEMA):
@@ -51,9 +54,9 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     _check(connection, path)
 
 
-def _to_wal(connection: sqlite3.Connection) -> None:
+def _to_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
     # SQLite does not wait for another process that switches to WAL at the same time.
-    end = time.monotonic() + BUSY_SECONDS
+    end = time.monotonic() + busy_seconds
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -96,31 +99,32 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that writes nothing, not even beside the file.
+def read_only(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
+    """A connection that writes nothing, not even beside the file. busy_seconds: how long to wait
+    for another process.
 
     If no process has the file open, SQLite must create a file beside it to read the write-ahead
     log. A copy is read instead: without such a process, nothing changes meanwhile.
     """
     with contextlib.ExitStack() as stack:
         try:
-            connection = stack.enter_context(contextlib.closing(_opened(path)))
+            connection = stack.enter_context(contextlib.closing(_opened(path, busy_seconds)))
             _check(connection, path)
         except sqlite3.OperationalError:
             copied = Path(stack.enter_context(tempfile.TemporaryDirectory())) / EDITS
             for suffix in ("", "-wal"):
                 with contextlib.suppress(FileNotFoundError):
                     shutil.copyfile(f"{path}{suffix}", f"{copied}{suffix}")
-            connection = stack.enter_context(contextlib.closing(_opened(copied)))
+            connection = stack.enter_context(contextlib.closing(_opened(copied, busy_seconds)))
             _check(connection, path)
         yield connection
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _opened(path: Path, busy_seconds: float) -> sqlite3.Connection:
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro",
         uri=True,
-        timeout=BUSY_SECONDS,
+        timeout=busy_seconds,
         isolation_level=None,
         check_same_thread=False,
     )
@@ -140,15 +144,16 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite and the system into a RunError that says what to do."""
+def explained(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Iterator[None]:
+    """Turn errors of SQLite and the system into a RunError that says what to do. busy_seconds: how
+    long was waited for another process."""
     try:
         yield
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
             raise RunError(
                 f"The edits in '{path}' have been locked by another process for more than "
-                f"{BUSY_SECONDS:.0f} seconds. Try again; nothing was changed."
+                f"{busy_seconds:.0f} seconds. Try again; nothing was changed."
             ) from error
         raise RunError(
             f"The edits in '{path}' cannot be read or written: {error}. Check the free disk "

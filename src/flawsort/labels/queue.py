@@ -68,13 +68,16 @@ def next_question(
     return _about_image(labelling, where, answered)
 
 
-def estimated_purity(labelling: Labelling, embeddings: Floats) -> dict[int, float]:
+def estimated_purity(
+    labelling: Labelling, embeddings: Floats, *, images_at_once: int = IMAGES_AT_ONCE
+) -> dict[int, float]:
     """For each group, the share of its images that seem to belong there, 0 to 1; 1 if it is empty.
 
     (confirmed + PRIOR x share) / (confirmed + PRIOR), where share is the share of images nearest
-    to the group's own centre. embeddings: (n_images, dim).
+    to the group's own centre. embeddings: (n_images, dim). images_at_once: how many are compared
+    with all centres at a time, which limits the memory.
     """
-    return _purity(labelling, _Where.of(labelling, embeddings))
+    return _purity(labelling, _Where.of(labelling, embeddings, images_at_once=images_at_once))
 
 
 def progress(labelling: Labelling) -> tuple[int, int]:
@@ -108,7 +111,9 @@ class _Where:
         return np.sqrt(self.other) - np.sqrt(self.own)
 
     @classmethod
-    def of(cls, labelling: Labelling, embeddings: Floats) -> _Where:
+    def of(
+        cls, labelling: Labelling, embeddings: Floats, *, images_at_once: int = IMAGES_AT_ONCE
+    ) -> _Where:
         n = len(labelling.labels)
         if embeddings.ndim != 2 or len(embeddings) != n:
             raise InputError(
@@ -122,7 +127,7 @@ class _Where:
         origin = middles.mean(axis=0)
         parts = []
         with single_threaded_blas():  # the same digits on any number of cores
-            for block in blocks(n, IMAGES_AT_ONCE):
+            for block in blocks(n, images_at_once):
                 parts.append(
                     _compare(embeddings[block] - origin, labels[block], middles - origin, kind)
                 )

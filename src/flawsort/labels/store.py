@@ -24,9 +24,9 @@ import numpy as np
 
 from flawsort.core.errors import OptionError, RunError
 from flawsort.core.records import Floats
-from flawsort.labels import edit_file as editfile
 from flawsort.labels.edit_checks import Edit, Payload, checked_text
 from flawsort.labels.edit_file import (
+    BUSY_SECONDS,
     as_json,
     damaged,
     explained,
@@ -85,13 +85,15 @@ class _Closed(ABC):
 
 class EditStore(_Closed):
     """The log of a run's edits. path: the file, which is created with the first edit.
+    busy_seconds: how long to wait while another process holds the file.
 
     Several threads may share a store, and several processes the file. A store whose file or folder
     cannot be written is read-only: see `writable`.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self._path = Path(path).absolute()
+        self._busy_seconds = busy_seconds
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
@@ -127,7 +129,7 @@ class EditStore(_Closed):
         values = (checked_text(author, "author"), edit.kind, as_json(edit.payload))
         if type(version) is not int:
             raise OptionError(f"version must be a whole number. Got {version!r}.")
-        with self._lock, explained(self._path):
+        with self._lock, explained(self._path, busy_seconds=self._busy_seconds):
             self._check_place()
             if not self.writable:
                 raise RunError(
@@ -158,14 +160,14 @@ class EditStore(_Closed):
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:
         """A connection to read from; None if there is no file yet."""
-        with self._lock, explained(self._path):
+        with self._lock, explained(self._path, busy_seconds=self._busy_seconds):
             self._check_place()
             if self._connection is None and not self._path.exists():
                 yield None
             elif self._connection is not None or self.writable:
                 yield self._connected()
             else:
-                with read_only(self._path) as connection:
+                with read_only(self._path, busy_seconds=self._busy_seconds) as connection:
                     yield None if is_empty(connection) else connection
 
     def _connected(self) -> sqlite3.Connection:
@@ -173,12 +175,12 @@ class EditStore(_Closed):
         if self._connection is None:
             connection = sqlite3.connect(
                 self._path,
-                timeout=editfile.BUSY_SECONDS,
+                timeout=self._busy_seconds,
                 isolation_level=None,
                 check_same_thread=False,
             )
             try:
-                prepare(connection, self._path)
+                prepare(connection, self._path, busy_seconds=self._busy_seconds)
             except BaseException:
                 connection.close()
                 raise
@@ -217,15 +219,18 @@ class State:
 class Session(_Closed):
     """A run with its edits and current groups. Safe for several threads.
 
-    folder: of the run. run: the result of open_run, if the run is already open.
+    folder: of the run. run: the result of open_run, if the run is already open. kept_states: how
+    many of the last states to keep, and which of the older ones: every such one.
     """
 
-    def __init__(self, folder: str | Path, run: Run | None = None) -> None:
+    def __init__(
+        self, folder: str | Path, run: Run | None = None, *, kept_states: int = KEPT_STATES
+    ) -> None:
         self.folder = Path(folder)
         self.run = open_run(self.folder) if run is None else run
         self._store = EditStore(self.folder / EDITS)
         self._lock = threading.RLock()
-        self._track = _Track(first_labelling(self.run), np.asarray(self.run.linkage))
+        self._track = _Track(first_labelling(self.run), np.asarray(self.run.linkage), kept_states)
         self._now = self._track.state(0)
         try:
             self.refresh()
@@ -335,10 +340,14 @@ def read_labelling(folder: Path, run: Run | None = None) -> Labelling:
 
 
 class _Track:
-    """The edits in force, and the states that are kept of those they went through."""
+    """The edits in force, and the states that are kept of those they went through.
 
-    def __init__(self, first: Labelling, linkage: Floats) -> None:
+    kept_states: of a Session.
+    """
+
+    def __init__(self, first: Labelling, linkage: Floats, kept_states: int) -> None:
         self.linkage = linkage
+        self._kept_states = kept_states
         self._first = first, Spent(frozenset(), np.zeros(len(first.labels), bool))
         self.clear()
 
@@ -376,6 +385,6 @@ class _Track:
             after = apply(edit, labelling, self.linkage)
             self._sentences.append(describe(edit, labelling))
             self._states[place + 1] = after, spend(edit, labelling, spent)
-            old = place + 1 - KEPT_STATES
-            if old % KEPT_STATES:
+            old = place + 1 - self._kept_states
+            if old % self._kept_states:
                 self._states.pop(old, None)

@@ -188,14 +188,20 @@ def reduction_at(curve: Floats, purity: float) -> float:
 
 
 def pixel_auroc(
-    scores: Floats, grid: tuple[int, int], masks: Sequence[Bools | None], side: int = 256
+    scores: Floats,
+    grid: tuple[int, int],
+    masks: Sequence[Bools | None],
+    side: int = 256,
+    *,
+    pixels_at_once: int = PIXELS_AT_ONCE,
 ) -> float:
     """The area under the ROC curve of single pixels, those of all images together.
 
     scores: (n_images, n_patches), row by row of the grid (rows, columns); enlarged to side x side
     pixels by bilinear interpolation between the middles of the patches, held at the edges.
     masks: for each image (height, width), True on the flaw, brought to the same size by nearest
-    neighbour; None where nothing is marked. Equal scores count half.
+    neighbour; None where nothing is marked. Equal scores count half. pixels_at_once: how many on
+    flaws are compared at a time.
     """
     _check_maps(scores, grid, masks, side)
     marked = np.zeros((len(masks), side * side), bool)
@@ -218,16 +224,16 @@ def pixel_auroc(
         flaw[n_flaw : n_flaw + here] = pixels[where]
         rest[n_rest : n_rest + len(pixels) - here] = pixels[~where]
         n_flaw, n_rest = n_flaw + here, n_rest + len(pixels) - here
-    return _share_above(flaw, rest)
+    return _share_above(flaw, rest, pixels_at_once)
 
 
-def _share_above(flaw: NDArray[np.float32], rest: NDArray[np.float32]) -> float:
+def _share_above(flaw: NDArray[np.float32], rest: NDArray[np.float32], at_once: int) -> float:
     """The share of pairs (flaw, rest) in which the first is larger. Sorts both in place."""
     flaw.sort()
     rest.sort()
     doubled = 0  # twice the pairs, as an exact integer
-    for start in range(0, len(flaw), PIXELS_AT_ONCE):
-        block = flaw[start : start + PIXELS_AT_ONCE]
+    for start in range(0, len(flaw), at_once):
+        block = flaw[start : start + at_once]
         doubled += int(np.searchsorted(rest, block, "left").sum())
         doubled += int(np.searchsorted(rest, block, "right").sum())
     return doubled / (2 * len(flaw) * len(rest))

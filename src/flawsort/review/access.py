@@ -76,12 +76,20 @@ class Guard:
     """Middleware that checks every request, and adds security headers to every answer.
 
     hosts: accepted host names besides the loopback ones; "*" for any. token: None if everybody who
-    reaches the server may use it.
+    reaches the server may use it. largest_body: of a request, in bytes.
     """
 
-    def __init__(self, app: ASGIApp, *, hosts: Sequence[str] = (), token: str | None = None):
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Sequence[str] = (),
+        token: str | None = None,
+        largest_body: int = LARGEST_BODY,
+    ):
         check_token(token, hosts)
         self._app = app
+        self._largest_body = largest_body
         self._hosts = frozenset(host.lower() for host in (*LOOPBACK, *hosts))
         self._token = None if token is None else token.encode()
         self._pass = hashlib.sha256(b"flawsort review " + (self._token or b"")).hexdigest()
@@ -96,7 +104,7 @@ class Guard:
             refused = self._refused(scope, headers)
             # A refusal does not read the body; the server discards it.
             app = self._app if refused is None else refused
-            await app(scope, _limited(receive), _with_headers(send))
+            await app(scope, _limited(receive, self._largest_body), _with_headers(send))
 
     def _refused(self, scope: Scope, headers: Headers) -> Response | None:
         """The refusal of a request, or None if the request is allowed."""
@@ -104,6 +112,8 @@ class Guard:
         if ANY_HOST not in self._hosts and _name_of(host) not in self._hosts:
             return _refusal(headers, 400, "This server does not answer to that host name.")
         if refused := _from_elsewhere(scope["method"], headers, host):
+            return refused
+        if refused := _too_long(scope["method"], headers, self._largest_body):
             return refused
         return None if self._token is None else self._without_token(scope, headers)
 
@@ -149,11 +159,18 @@ def _from_elsewhere(method: str, headers: Headers, host: str) -> Response | None
         return _refusal(headers, 403, "This request comes from a page of another origin.")
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return _refusal(headers, 415, "The content type must be application/json.")
+    return None
+
+
+def _too_long(method: str, headers: Headers, most: int) -> Response | None:
+    """A refusal of a request that announces a body of more than that many bytes, or None."""
+    if method in _SAFE_METHODS:
+        return None
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit() and len(length) < 16):
         return _refusal(headers, 400, "The content length must be a number.")
-    if int(length) > LARGEST_BODY:
-        return _refusal(headers, 413, _too_large())
+    if int(length) > most:
+        return _refusal(headers, 413, _too_large(most))
     return None
 
 
@@ -187,23 +204,23 @@ def _cookie(headers: Headers, name: str) -> str:
     return "" if found is None else found.value
 
 
-def _limited(receive: Receive) -> Receive:
-    """Limit the length of bodies that are sent without a content length."""
+def _limited(receive: Receive, most: int) -> Receive:
+    """Limit the length of bodies that are sent without a content length to that many bytes."""
     seen = 0
 
     async def wrapped() -> Message:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        if seen > LARGEST_BODY:
-            raise HTTPException(413, _too_large())
+        if seen > most:
+            raise HTTPException(413, _too_large(most))
         return message
 
     return wrapped
 
 
-def _too_large() -> str:
-    return f"The body must be at most {LARGEST_BODY:,} bytes."
+def _too_large(most: int) -> str:
+    return f"The body must be at most {most:,} bytes."
 
 
 def _with_headers(send: Send) -> Send:

@@ -29,7 +29,7 @@ from flawsort.fitting.fitted import BackboneChoice, Fitted
 from flawsort.images.view import UnreadableImage, View, locate, thumbnail
 from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION
 from flawsort.runs.map import two_dimensional_layout
-from flawsort.runs.preview import shown_rows
+from flawsort.runs.preview import PAGE, Limits, shown_rows
 from flawsort.runs.run import Manifest, Run
 from flawsort.runs.tables import image_flags, images_table, regions_table
 from flawsort.scores.engines import Engine, choose_engine
@@ -40,8 +40,9 @@ THUMBNAIL_SIDES = ((500, 256), (1500, 192), (4000, 128))
 SMALLEST_THUMBNAIL = 96
 
 
-def make_run(fitted: Fitted) -> Run:
-    """The results of a fit as a run, ready to be saved or rendered."""
+def make_run(fitted: Fitted, *, limits: Limits = PAGE) -> Run:
+    """The results of a fit as a run, ready to be saved or rendered. limits: of the images that have
+    thumbnails."""
     middles = centres(fitted.embeddings, fitted.labels)
     placed = place(fitted.embeddings, fitted.labels, middles)
     flags = image_flags(fitted.images, placed, fitted.image_heat)
@@ -66,7 +67,7 @@ def make_run(fitted: Fitted) -> Run:
         whitening=fitted.describer.whitening,
         mask=fitted.view.mask_bytes(),
         thumbnails=make_thumbnails(
-            fitted.images, fitted.view, fitted.input_size, shown_rows(table)
+            fitted.images, fitted.view, fitted.input_size, shown_rows(table, limits)
         ),
     )
 
@@ -302,10 +303,20 @@ def _versions() -> dict[str, str]:
 
 
 def make_thumbnails(
-    images: ImageSet, view: View, size: tuple[int, int], rows: Ints
+    images: ImageSet,
+    view: View,
+    size: tuple[int, int],
+    rows: Ints,
+    *,
+    sides: tuple[tuple[int, int], ...] = THUMBNAIL_SIDES,
+    smallest: int = SMALLEST_THUMBNAIL,
 ) -> tuple[bytes, ...]:
-    """A JPEG for each of the rows, empty bytes for other images. size: of the backbone's input."""
-    side = next((side for most, side in THUMBNAIL_SIDES if len(rows) <= most), SMALLEST_THUMBNAIL)
+    """A JPEG for each of the rows, empty bytes for other images.
+
+    size: of the backbone's input. sides: up to how many rows the long side of a JPEG is how long;
+    of more rows it is the smallest.
+    """
+    side = next((side for most, side in sides if len(rows) <= most), smallest)
 
     def make(row: int) -> bytes:
         content = io.BytesIO()

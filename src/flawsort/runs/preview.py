@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,28 +16,40 @@ SHOWN_IMAGES = 5000
 SHOWN_OF_A_GROUP = 50
 
 
-def shown_rows(table: Table) -> NDArray[np.int64]:
+@dataclass(frozen=True)
+class Limits:
+    """How much a page shows. images: at most this many. of_a_group: at least this many of each
+    group, if the group has as many."""
+
+    images: int = SHOWN_IMAGES
+    of_a_group: int = SHOWN_OF_A_GROUP
+
+
+PAGE = Limits()
+
+
+def shown_rows(table: Table, limits: Limits = PAGE) -> NDArray[np.int64]:
     """The rows of the images to show: all, or a share of each group, spread evenly from its most
     typical to its least typical image."""
     n = len(table["cluster"])
-    if n <= SHOWN_IMAGES:
+    if n <= limits.images:
         return np.arange(n)
     labels, typical = np.array(table["cluster"]), np.array(table["typicality"])
     chosen = []
     groups = np.unique(labels)
-    at_least = max(1, min(SHOWN_OF_A_GROUP, SHOWN_IMAGES // len(groups)))
+    at_least = max(1, min(limits.of_a_group, limits.images // len(groups)))
     for group in groups:
         members = np.flatnonzero(labels == group)
         ranked = members[np.argsort(-typical[members], kind="stable")]
-        count = max(round(SHOWN_IMAGES * len(members) / n), min(at_least, len(members)))
+        count = max(round(limits.images * len(members) / n), min(at_least, len(members)))
         places = np.linspace(0, len(ranked) - 1, count).round().astype(np.int64)
         chosen.append(ranked[places])
     return np.sort(np.concatenate(chosen))
 
 
-def excerpt(run: Run) -> tuple[Run, NDArray[np.int64]]:
+def excerpt(run: Run, limits: Limits = PAGE) -> tuple[Run, NDArray[np.int64]]:
     """The run with only the images to show, and their rows in the whole run."""
-    rows = shown_rows(run.table)
+    rows = shown_rows(run.table, limits)
     if len(rows) == len(run):
         return run, rows
     sizes = ", ".join(f"{group}: {n:,}" for group, n in enumerate(np.bincount(run.labels)) if n)

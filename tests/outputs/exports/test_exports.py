@@ -11,7 +11,6 @@ import os
 import re
 import stat
 from dataclasses import replace
-from html.parser import HTMLParser
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -63,6 +62,8 @@ from helpers.export_runs import (
     make_run,
     named,
 )
+from helpers.faults import no_space
+from helpers.html import Page
 from helpers.plates import ROOT, contents, fingerprint, run_code
 
 WITH_IMAGES = tuple(format.name for format in FORMATS.values() if format.images)
@@ -587,25 +588,6 @@ class TestImageFolder:
         assert all("objects" not in entry for entry in self.read(tmp_path / "out"))
 
 
-class Page(HTMLParser):
-    """The elements of a page, its text outside of styles, and where pictures come from."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data: str) -> None:
-        if self.tags and self.tags[-1] != "style":
-            self.text += data
-
-
 class TestBook:
     def chosen(self, content: Content, group: int) -> list[list[int]]:
         """By loops: typical, borderline, counter."""
@@ -663,7 +645,7 @@ class TestBook:
         groups = {**labelling.groups, 3: Group(3, "spare")}
         (path,) = export_run(run, replace(labelling, groups=groups), "book", tmp_path / "book.html")
         page = Page(path.read_text("utf-8"))
-        text = " ".join(page.text.split())
+        text = page.words()
         assert "12 images in 3 groups: 2 kinds of flaw, 1 group without a flaw." in text
         assert "dent; deep kind of flaw 5 images · 42%" in text
         assert "1 image confirmed by a person" in text
@@ -697,7 +679,7 @@ class TestBook:
         content = gather_content(*hostile(tmp_path / "parts"))
         text = render_book(content)
         page = Page(text)
-        assert not {"script", "link", "iframe", "object", "form"} & set(page.tags)
+        assert not {"script", "link", "iframe", "object", "form"} & set(page.names)
         assert not [name for name, _ in page.attributes if name.startswith("on")]
         assert "http" not in text.replace("http-equiv", "")
         assert "url(" not in text
@@ -889,7 +871,7 @@ class TestOutput:
         with pytest.raises(InputError, match=r"holds 12 of the images of this run, such as"):
             export_run(run, labelling, "folders", tmp_path / "parts", overwrite=True)
 
-    @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, no_space()])
     @pytest.mark.parametrize(
         ("format", "step"),
         [("coco", "coco.place_images"), ("cvat", "writing.os.link"), ("book", "book.write_text")],

@@ -17,11 +17,12 @@ import pytest
 from scipy.cluster.hierarchy import fcluster
 
 from flawsort.core.errors import RunError
-from flawsort.outputs.report import page, payload, render_report
+from flawsort.outputs.report import page, render_report
 from flawsort.outputs.report.page import advice_sentence
+from flawsort.outputs.report.payload import payload
+from helpers.html import Page
 from helpers.report_runs import (
     HOSTILE,
-    Page,
     advice,
     make_evaluation,
     make_run,
@@ -119,9 +120,8 @@ def test_patches_that_do_not_count_are_cold() -> None:
     assert unpacked(data["peak"], "u1").max() == 0
 
 
-def test_too_many_patches_are_kept_as_hottest_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload, "MAX_HEAT_CELLS", 300)
-    data = Page(render_report(make_run())).data()
+def test_too_many_patches_are_kept_as_hottest_of_blocks() -> None:
+    data = payload(make_run(), max_heat_cells=300)
     assert data["grid"] == [2, 3]
     heat = unpacked(data["heat"], "u1").reshape(40, 2, 3)
     hot = heat.reshape(40, -1).max(axis=1) == 255

@@ -23,6 +23,7 @@ from flawsort.research.deep.training import (  # noqa: E402
     batches,
     train,
 )
+from helpers.faults import no_space  # noqa: E402
 
 N, K = 12, 3
 
@@ -174,7 +175,7 @@ class TestTrain:
 
         def full(_: object, place: Path, **__: object) -> None:
             place.write_bytes(b"half")
-            raise OSError(28, "No space left on device")
+            raise no_space()
 
         monkeypatch.setattr(checkpoints, "save_file", full)
         history = run(path)

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -25,7 +26,7 @@ from flawsort.research.paper import example_figures as pictures
 from flawsort.research.paper import figures
 from flawsort.research.paper import layout as sheet
 from flawsort.research.paper.example_figures import hausdorff_picks, heat_of
-from flawsort.research.paper.figures import FIGURES, draw, draw_attention, draw_clusters
+from flawsort.research.paper.figures import FIGURES
 from flawsort.research.paper.layout import set_name, type_name
 from flawsort.research.paper.methods import PAPER, represent, scores_of
 from flawsort.research.paper.protocol import find_tasks
@@ -38,6 +39,11 @@ from helpers.plates import SIDE, plate
 GROUPS = ("object", "texture", "mtd")
 DRAWN = ("purity", "tau", "top-k", "labelled-normals", "feature-extractors", "patch-vs-holistic")
 KINDS = ("dent", "streak", "good")
+# PNG files in few pixels, which take less time.
+DPI = 50
+draw = partial(figures.draw, dpi=DPI)
+draw_attention = partial(figures.draw_attention, dpi=DPI)
+draw_clusters = partial(figures.draw_clusters, dpi=DPI)
 
 
 def nmi(group: str, row: str) -> float:
@@ -87,18 +93,12 @@ def n_panels(path: Path) -> int:
     return sum(node.get("id", "").startswith("axes_") for node in nodes)
 
 
-@pytest.fixture(autouse=True)
-def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PNG files in few pixels, which take less time."""
-    monkeypatch.setattr(sheet, "DPI", 50)
-
-
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that are written, as matplotlib has them."""
     written: list[Any] = []
 
-    def note(figure: Any, folder: Path, stem: str, title: str) -> list[Path]:
+    def note(figure: Any, folder: Path, stem: str, title: str, **_: object) -> list[Path]:
         written.append(figure)
         return [folder / stem]
 
@@ -126,7 +126,7 @@ class TestFiles:
         with Image.open(paths[1]) as picture:
             assert picture.info["Title"] == FIGURES[name]
             assert "Software" not in picture.info
-            assert min(picture.size) > 1.5 * sheet.DPI
+            assert min(picture.size) > 1.5 * DPI
 
     def test_every_figure_is_listed(self) -> None:
         assert tuple(FIGURES) == (*DRAWN, "attention", "clusters")

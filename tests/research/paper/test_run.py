@@ -25,7 +25,6 @@ import flawsort.research.paper.shared as shared_module
 from flawsort.backbones import load_backbone
 from flawsort.core.errors import FlawsortError, InputError, OptionError
 from flawsort.images.view import View
-from flawsort.research.paper import layout
 from flawsort.research.paper.measurements import Job, run_job
 from flawsort.research.paper.methods import (
     PAPER,
@@ -296,9 +295,8 @@ class TestTables:
     ) -> dict[str, Outcome]:
         output = tmp_path_factory.mktemp("results")
         names = [*TABLES, *PICTURES]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(layout, "DPI", 50)  # PNG files in few pixels, which take less time
-            return {one.name: one for one in run_paper(names, setting(sets, output))}
+        few = setting(sets, output, dpi=50)  # PNG files in few pixels, which take less time
+        return {one.name: one for one in run_paper(names, few)}
 
     @pytest.mark.parametrize("name", TABLES)
     def test_every_table_is_filled(self, outcomes: dict[str, Outcome], name: str) -> None:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from flawsort.core.text import clean, pluralise
 from flawsort.outputs.report.payload import island, payload
 from flawsort.outputs.web import bundle, shared_scripts
-from flawsort.runs.preview import excerpt
+from flawsort.runs.preview import PAGE, Limits, excerpt
 from flawsort.runs.run import Run
 
 SCRIPTS = ("model.js", "pictures.js", "charts.js", "report.js")
@@ -26,15 +26,17 @@ MODES = {
 }
 
 
-def render_report(run: Run, evaluation: dict[str, Any] | None = None) -> str:
+def render_report(
+    run: Run, evaluation: dict[str, Any] | None = None, *, limits: Limits = PAGE
+) -> str:
     """The report of a run as one HTML page that fetches nothing.
 
     evaluation: scores against truth labels, where there are any: nmi, ari, f1, f1_micro, purity,
     n_evaluated, excluded, true_k, classes, clusters, confusion (classes x clusters) and truth (a
-    label or None for each image). The same run gives the same text.
+    label or None for each image). limits: of the images shown. The same run gives the same text.
     """
     n_images = len(run)
-    run, rows = excerpt(run)
+    run, rows = excerpt(run, limits)
     truth = [evaluation["truth"][row] for row in rows] if evaluation else None
     data = payload(run, truth)
     modules = {**shared_scripts(), **{name: _source(name) for name in SCRIPTS}}

@@ -26,10 +26,15 @@ MAX_HEAT_CELLS = 6_000_000
 """5,000 images of a 34 x 34 grid, about 8 MB. Above it, heat is stored for blocks of patches."""
 
 
-def payload(run: Run, truth: list[str | None] | None = None) -> dict[str, Any]:
-    """The data island: n images, their saved groups, thumbnails, heat, map, tree and vectors."""
+def payload(
+    run: Run, truth: list[str | None] | None = None, *, max_heat_cells: int = MAX_HEAT_CELLS
+) -> dict[str, Any]:
+    """The data island: n images, their saved groups, thumbnails, heat, map, tree and vectors.
+
+    max_heat_cells: above it, heat is stored for blocks of patches.
+    """
     table, n, saved = run.table, len(run), len(np.unique(run.labels))
-    heat, grid = _heat_cells(run)
+    heat, grid = _heat_cells(run, max_heat_cells)
     vectors, of_regions = _reduced(run.embeddings, run.region_embeddings)
     advice = run.manifest["clusters"].get("advice") or {}
     return {
@@ -70,10 +75,11 @@ def island(data: dict[str, Any]) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _heat_cells(run: Run) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """Heat as bytes (n_images, cells) and the grid of the cells; padding is cold."""
+def _heat_cells(run: Run, most: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+    """Heat as bytes (n_images, cells) and the grid of the cells; padding is cold. most: the largest
+    number of cells of all images."""
     heat, grid = run.patch_heat(), run.grid
-    block = math.ceil(math.sqrt(heat.size / MAX_HEAT_CELLS))
+    block = math.ceil(math.sqrt(heat.size / most))
     if block <= 1:
         return _as_bytes(heat), grid
     # The maximum of each block: a mean would hide small flaws.

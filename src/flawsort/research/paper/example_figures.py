@@ -15,7 +15,15 @@ from flawsort.core.errors import OptionError
 from flawsort.core.records import Bags, Floats, Ints
 from flawsort.embeddings.heat import OPACITY, colour_table
 from flawsort.embeddings.method import Method
-from flawsort.research.paper.layout import FAINT, METHODS, house_style, set_name, type_name, write
+from flawsort.research.paper.layout import (
+    DPI,
+    FAINT,
+    METHODS,
+    house_style,
+    set_name,
+    type_name,
+    write,
+)
 from flawsort.research.paper.methods import PAPER, represent, weights_of
 from flawsort.research.paper.shared import PreparedSet
 from flawsort.scores.hausdorff import hausdorff
@@ -43,13 +51,14 @@ _READING = (
 
 
 def draw_attention(
-    prepared: PreparedSet, folder: Path, *, rows: int = 6, method: Method = PAPER
+    prepared: PreparedSet, folder: Path, *, rows: int = 6, method: Method = PAPER, dpi: int = DPI
 ) -> list[Path]:
     """What each distance attends to (Figure 3): one image of each type, at most `rows` of them.
 
     Writes attention-<set>.svg and .png to the folder. Columns: the image, the patches that the
     maximum Hausdorff distance picks (Eq. 4), and the weights, overlaid: unsupervised (Eq. 5),
     semi-supervised (Eq. 6) if the set has normals, and from masks if a shown image has one.
+    dpi: of the PNG file.
     """
     if rows < 1:
         raise OptionError(f"rows must be at least 1. Got {rows}.")
@@ -58,7 +67,7 @@ def draw_attention(
         chosen = _one_of_each_type(prepared, rows)
         columns = _weights(prepared, chosen, method)
         figure = _attention(prepared, chosen, columns, title)
-        return write(figure, folder, f"attention-{prepared.task.name}", title)
+        return write(figure, folder, f"attention-{prepared.task.name}", title, dpi=dpi)
 
 
 def draw_clusters(
@@ -68,11 +77,13 @@ def draw_clusters(
     method: Method = PAPER,
     n_clusters: int = 16,
     per_cluster: int = 10,
+    dpi: int = DPI,
 ) -> list[Path]:
     """The images of each cluster, most typical first, with its major type and purity.
 
     Writes clusters-<set>.svg and .png to the folder. Ward on weighted averages, semi-supervised
     if the set has normals. A set with fewer than n_clusters images has as many clusters as images.
+    dpi: of the PNG file.
     """
     if n_clusters < 1 or per_cluster < 1:
         raise OptionError(
@@ -94,7 +105,7 @@ def draw_clusters(
             f"(purity {purity:.2f}, {task.n_classes} types)"
         )
         figure = _clusters(prepared, clusters, per_cluster, title)
-        return write(figure, folder, f"clusters-{task.name}", title)
+        return write(figure, folder, f"clusters-{task.name}", title, dpi=dpi)
 
 
 def hausdorff_picks(bags: Bags, image: int, others: Sequence[int] | Ints) -> list[int]:

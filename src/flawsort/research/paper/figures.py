@@ -11,6 +11,7 @@ import numpy as np
 from flawsort.core.errors import InputError, OptionError
 from flawsort.research.paper.example_figures import draw_attention, draw_clusters
 from flawsort.research.paper.layout import (
+    DPI,
     GROUP_NAMES,
     INK,
     METHODS,
@@ -59,11 +60,11 @@ _ACROSS = 4
 _ROOM = 0.12
 
 
-def draw(name: str, filled: Sequence[Filled], folder: Path) -> list[Path]:
+def draw(name: str, filled: Sequence[Filled], folder: Path, *, dpi: int = DPI) -> list[Path]:
     """Draw a figure of numbers: <name>.svg and <name>.png in the folder.
 
     filled: the table of that name, once for each network. Groups and rows without a number are
-    left out. draw_attention and draw_clusters draw the figures of images.
+    left out. dpi: of the PNG file. draw_attention and draw_clusters draw the figures of images.
     """
     if name not in _DRAWN:
         raise OptionError(f"name must be one of {', '.join(_DRAWN)}. Got '{name}'.")
@@ -74,7 +75,7 @@ def draw(name: str, filled: Sequence[Filled], folder: Path) -> list[Path]:
                 f"The figure '{name}' has nothing to draw: none of its rows has a number. "
                 "Fill the table of that name with sets that have what it needs."
             )
-        return write(figure, folder, name, FIGURES[name])
+        return write(figure, folder, name, FIGURES[name], dpi=dpi)
 
 
 def _purity(filled: Sequence[Filled]) -> Figure | None:

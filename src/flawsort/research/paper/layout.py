@@ -106,8 +106,8 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def write(figure: Figure, folder: Path, stem: str, title: str) -> list[Path]:
-    """The figure as SVG and as PNG; the same bytes each time."""
+def write(figure: Figure, folder: Path, stem: str, title: str, *, dpi: int = DPI) -> list[Path]:
+    """The figure as SVG and as PNG; the same bytes each time. dpi: of the PNG file."""
     written = []
     kinds: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("svg", "svg", {"Date": None, "Title": title}),
@@ -115,7 +115,7 @@ def write(figure: Figure, folder: Path, stem: str, title: str) -> list[Path]:
     )
     for suffix, backend, metadata in kinds:
         stream = io.BytesIO()
-        figure.savefig(stream, format=suffix, backend=backend, dpi=DPI, metadata=metadata)
+        figure.savefig(stream, format=suffix, backend=backend, dpi=dpi, metadata=metadata)
         path = folder / f"{stem}.{suffix}"
         write_whole(path, stream.getvalue(), parents=True)
         written.append(path)

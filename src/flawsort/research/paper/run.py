@@ -16,6 +16,7 @@ from flawsort.core.storage import write_whole
 from flawsort.images.view import View
 from flawsort.research.paper.deep_rows import Training
 from flawsort.research.paper.figures import FIGURES, draw, draw_attention, draw_clusters
+from flawsort.research.paper.layout import DPI
 from flawsort.research.paper.protocol import Task, find_tasks, missing_from
 from flawsort.research.paper.render import as_csv, as_json, as_latex, as_text
 from flawsort.research.paper.shared import PreparedSet
@@ -32,7 +33,7 @@ class Setting:
     """The inputs, the choices and the output folder of a run.
 
     exact: of the search among normals; None decides by size. deep: train deep clustering; None if
-    there is a GPU. training: how it is trained.
+    there is a GPU. training: how it is trained. dpi: of the PNG files.
     """
 
     data: tuple[Path, ...]
@@ -48,6 +49,7 @@ class Setting:
     deep: bool | None = None
     training: Training = field(default_factory=Training)
     options: Options = field(default_factory=Options)
+    dpi: int = DPI
 
     def describe(self, prepared: Sequence[PreparedSet]) -> dict[str, Any]:
         """The choices, for the files."""
@@ -245,7 +247,7 @@ def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
     ]
     if table.name in FIGURES and filled:
         try:
-            files += draw(table.name, filled, setting.output)
+            files += draw(table.name, filled, setting.output, dpi=setting.dpi)
         except FlawsortError as error:  # such as no matplotlib: the numbers are still written
             text += f"No figure: {error}\n"
     return Outcome(table.name, text, tuple(filled), tuple(files))
@@ -290,7 +292,8 @@ def _picture(name: str, bench: _Bench, setting: Setting) -> Outcome:
     everything = bench.prepared(setting.backbones[0])
     try:
         for prepared in everything:
-            files += drawing(prepared, setting.output, method=setting.options.method)
+            method = setting.options.method
+            files += drawing(prepared, setting.output, method=method, dpi=setting.dpi)
             prepared.release()
     except OptionError as error:  # such as no matplotlib: tables are still written
         remark = f"No figure: {error}\n"
