@@ -30,9 +30,7 @@ def payload(
     run: Run, truth: list[str | None] | None = None, *, max_heat_cells: int = MAX_HEAT_CELLS
 ) -> dict[str, Any]:
     """The data island: n images, their saved groups, thumbnails, heat, map, tree and vectors.
-
-    max_heat_cells: above it, heat is stored for blocks of patches.
-    """
+    max_heat_cells: above it, heat is stored for blocks of patches."""
     table, n, saved = run.table, len(run), len(np.unique(run.labels))
     heat, grid = _heat_cells(run, max_heat_cells)
     vectors, of_regions = _reduced(run.embeddings, run.region_embeddings)
