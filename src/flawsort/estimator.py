@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from sklearn.base import BaseEstimator, ClusterMixin
 
-from flawsort.backbones import DEFAULT_BACKBONE, Backbone, load_backbone
+from flawsort.backbones import Backbone, BackboneChoice, BackboneInfo, open_backbone
 from flawsort.clusters.assign import Assignment
 from flawsort.core.errors import BackboneError, InputError, OptionError
 from flawsort.core.records import Bags, Floats, ImageSet, Ints, Progress
-from flawsort.embeddings.method import Method, resolve
-from flawsort.fitting.assign import are_many, assign_set, check_shape
+from flawsort.embeddings.method import Method, preset_of, resolve, views_of
+from flawsort.fitting.assign import are_many, assign_set, check_shapes
 from flawsort.fitting.attributes import FittedAttributes
 from flawsort.fitting.checks import (
     check_count,
@@ -24,7 +24,7 @@ from flawsort.fitting.checks import (
     check_runner,
 )
 from flawsort.fitting.fit import FitOptions, Stopwatch, fit_set
-from flawsort.fitting.fitted import BackboneChoice, Fitted
+from flawsort.fitting.fitted import Fitted
 from flawsort.fitting.memory import USUAL_SIZES, Sizes, parse_size
 from flawsort.fitting.runner import LocalRunner, Runner
 from flawsort.fitting.source import FileSource, HeldSource, Source, held_sources, streams
@@ -45,9 +45,10 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
     """Groups images by the kind of flaw they show.
 
     n_clusters: the number of groups, or "auto" to take the advice (`advice_`).
-    method: "default", "paper", or a `Method` of your own.
+    method: "default", "fast" (one small network), "paper", or a `Method` of your own.
     backbone: the name of an embedded backbone or of a network of flawsort[torch], or the path of
-        an ONNX file.
+        an ONNX file; several look at the images side by side. None for those of the method: two
+        for "default", one for "fast" and "paper".
     backbone_weights: a file with the network's weights, which timm otherwise downloads.
     device: where patches are compared and a network runs: "cpu", "cuda" or "cuda:N"; None for a
         GPU if torch sees one. ONNX files run on the CPU.
@@ -57,7 +58,7 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
     view: how each file is viewed: fit, region of interest, tiles.
     cache: a folder for embedded images, "auto" for the user's cache folder, None for no cache.
     max_memory: the memory limit of a fit, in bytes or as a size such as "4GB". A set that needs
-        more is streamed. None streams sets with more than 1 GB of patches.
+        more is streamed. None streams sets with more than 2 GB of patches.
     runner: "local", or "ray" to distribute `fit` and `assign` over a Ray cluster (flawsort[ray]),
         which always streams.
     address: the Ray cluster; None starts one on this machine.
@@ -87,7 +88,7 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         *,
         n_clusters: int | Literal["auto"] = "auto",
         method: str | Method = "default",
-        backbone: str | Path = DEFAULT_BACKBONE,
+        backbone: str | Path | BackboneChoice | Sequence[str | Path | BackboneChoice] | None = None,
         backbone_weights: str | Path | None = None,
         device: str | None = None,
         arithmetic: str | None = None,
@@ -138,16 +139,17 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         clock, runner = Stopwatch(), None
         with clock("find"):
             images, normals = gather(X), None if normal is None else gather(normal)
-        view, backbone = self.view or View(), None
+        view, choices = self.view or View(), self._choices()
+        infos: tuple[BackboneInfo, ...] = ()
         source: Source
         known: Source | None
         if isinstance(images, ImageSet) and not isinstance(normals, Bags):
             source = files = self._files(images, normals, clock)
             good = None if normals is None else replace(files, images=normals, kind="normal")
             known = good
-            view, backbone = files.view, files.backbone.info
+            view, infos = files.view, tuple(one.info for one in files.backbones)
             if self.runner == "ray" or streams(files, good, options.method, limit, self.sizes):
-                runner = self._runner(files, many=True)
+                runner = self._runner(files, choices, many=True)
         elif isinstance(images, Bags) and not isinstance(normals, ImageSet):
             if self.runner == "ray":
                 raise OptionError(NO_BAGS_ON_RAY, parameter="runner")
@@ -159,8 +161,8 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
             known,
             options,
             view=view,
-            backbone=backbone,
-            opened=BackboneChoice(self.backbone, self.backbone_weights, self.image_size),
+            backbones=infos,
+            opened=choices,
             runner=runner,
             clock=clock,
         )
@@ -202,13 +204,13 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         if isinstance(given, Bags):
             if self.runner == "ray":
                 raise OptionError(NO_BAGS_ON_RAY, parameter="runner")
-            check_shape(given, fitted.bag_shape)
+            check_shapes(given, fitted.bag_shapes)
             source = HeldSource.of(given)
         else:
-            backbone = self._same_backbone(fitted)
-            source = FileSource(given, backbone, fitted.view, self.cache, self.progress)
-        many = are_many(len(source.contents), fitted.bag_shape, self.sizes)
-        runner = self._runner(source, many=many)
+            backbones = self._same_backbones(fitted)
+            source = FileSource(given, backbones, fitted.view, self.cache, self.progress)
+        many = are_many(len(source.contents), fitted.bag_shapes, self.sizes)
+        runner = self._runner(source, fitted.opened, many=many)
         found = assign_set(source, fitted, runner, sizes=self.sizes, progress=self.progress)
         if keep_parts:
             self._unsaved += (runner,)
@@ -275,14 +277,13 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         check_runner(runner, address=address, n_workers=n_workers, parts=parts)
         where = _device_on(runner, device)
         fitted = fitted_of(run, device=where, arithmetic=arithmetic)
+        preset = preset_of(fitted.describer.method, fitted.opened)
         model = cls(
             n_clusters=fitted.n_clusters,
-            method=fitted.describer.method,
-            backbone=fitted.opened.name,
-            backbone_weights=fitted.opened.weights,
+            method=preset or fitted.describer.method,
+            backbone=None if preset else fitted.opened,
             device=device,
             arithmetic=arithmetic,
-            image_size=fitted.opened.image_size,
             runner=runner,
             address=address,
             n_workers=n_workers,
@@ -307,6 +308,12 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         exact, limits = method.exact is True, self.sizes.cpu
         engine = choose_engine(device, self.arithmetic, exact=exact, limits=limits)
         self._check_runner()
+        if len(self._choices()) > 1 and not method.calibrated:
+            raise OptionError(
+                "must be one for scores that are not calibrated: those of two backbones are not on "
+                f"one scale. Got {len(self._choices())}.",
+                parameter="backbone",
+            )
         if self.runner == "ray":
             check_fit_on_ray(method, normals=normals, max_memory=self.max_memory)
         return FitOptions(
@@ -328,11 +335,13 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         check_count(len(images), self.n_clusters, images)
         with clock("find"):
             view = with_window(self.view or View(), images, normals)
-        return FileSource(images, self._open_backbone(), view, self.cache, self.progress)
+        backbones = self._open(self._choices())
+        return FileSource(images, backbones, view, self.cache, self.progress)
 
-    def _runner(self, source: Source, *, many: bool) -> Runner:
-        """This process, or the workers of a Ray cluster. many: keep finished batches, store scores
-        and weights in half precision, and cache bags only in a folder that the user named."""
+    def _runner(self, source: Source, choices: tuple[BackboneChoice, ...], *, many: bool) -> Runner:
+        """This process, or the workers of a Ray cluster. choices: how the source's backbones are
+        opened. many: keep finished batches, store scores and weights in half precision, and cache
+        bags only in a folder that the user named."""
         if not isinstance(source, FileSource):
             return LocalRunner(source, half=many, sizes=self.sizes)
         cache = source.cache_folder
@@ -343,36 +352,49 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         from flawsort.fitting.ray_workers import ray_runner
 
         return ray_runner(
-            backbone=self.backbone,
+            backbones=choices,
             setting=source.bag_setting,
             view=source.view,
             parts=self.parts,
             cache=cache,
-            weights=self.backbone_weights,
-            image_size=self.image_size,
             device=self.device,
             arithmetic=self.arithmetic,
             address=self.address,
             n_workers=self.n_workers,
         )
 
-    def _same_backbone(self, fitted: Fitted) -> Backbone:
-        """The backbone of the fit. Patches of different backbones cannot be compared."""
-        if fitted.backbone is None:
+    def _same_backbones(self, fitted: Fitted) -> tuple[Backbone, ...]:
+        """The backbones of the fit. Patches of different backbones cannot be compared."""
+        if not fitted.backbones:
             raise InputError("This model was fitted on Bags: give new images as Bags too.")
-        backbone = self._open_backbone()
-        if backbone.info.sha256 != fitted.backbone.sha256:
-            raise BackboneError(
-                f"The backbone '{self.backbone}' has changed since the fit: its SHA-256 is "
-                f"{backbone.info.sha256}, but the fit recorded {fitted.backbone.sha256}."
-            )
-        return backbone
+        opened = self._open(fitted.opened)
+        for backbone, choice, before in zip(opened, fitted.opened, fitted.backbones, strict=True):
+            if backbone.info.sha256 != before.sha256:
+                raise BackboneError(
+                    f"The backbone '{choice.name}' has changed since the fit: its SHA-256 is "
+                    f"{backbone.info.sha256}, but the fit recorded {before.sha256}."
+                )
+        return opened
 
-    def _open_backbone(self) -> Backbone:
-        weights = None if self.backbone_weights is None else Path(self.backbone_weights)
-        return load_backbone(
-            self.backbone, image_size=self.image_size, weights=weights, device=self.device
-        )
+    def _choices(self) -> tuple[BackboneChoice, ...]:
+        """How the backbones are opened: the one that the user named, or those of the preset."""
+        named = self.backbone
+        if isinstance(named, str | Path | BackboneChoice):
+            named = [named]
+        chosen = views_of(self.method) if named is None else map(_choice, named)
+        first, *others = chosen
+        if self.image_size is not None:
+            first = replace(first, image_size=self.image_size)
+        if self.backbone_weights is not None:  # `load_backbone` says what is wrong
+            first = replace(first, weights=self.backbone_weights)
+        return (first, *others)
+
+    def _open(self, choices: tuple[BackboneChoice, ...]) -> tuple[Backbone, ...]:
+        return tuple(open_backbone(choice, device=self.device) for choice in choices)
+
+
+def _choice(backbone: str | Path | BackboneChoice) -> BackboneChoice:
+    return backbone if isinstance(backbone, BackboneChoice) else BackboneChoice(backbone)
 
 
 def _device_on(runner: str, device: str | None) -> str | None:

@@ -5,23 +5,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from flawsort.backbones.base import Backbone, BackboneInfo
-from flawsort.backbones.catalogue import DEFAULT_BACKBONE, Entry, catalogue, entry_path
+from flawsort.backbones.base import Backbone, BackboneChoice, BackboneInfo
+from flawsort.backbones.catalogue import (
+    DEFAULT_BACKBONE,
+    SECOND_BACKBONE,
+    Entry,
+    catalogue,
+    entry_path,
+)
 from flawsort.backbones.networks import LAST, NETWORKS, Network, find_network
 from flawsort.core.errors import BackboneError, OptionError
 
 __all__ = [
     "DEFAULT_BACKBONE",
     "NETWORKS",
+    "SECOND_BACKBONE",
     "Backbone",
+    "BackboneChoice",
     "BackboneInfo",
     "Network",
     "catalogue",
     "entry_path",
     "find_network",
     "load_backbone",
+    "open_backbone",
 ]
 
 
@@ -55,6 +65,19 @@ def load_backbone(
     if entry is not None:
         return OnnxBackbone.from_catalogue(str(name), entry, image_size)
     return OnnxBackbone.from_file(path, image_size, outputs)
+
+
+def open_backbone(choice: BackboneChoice, *, device: str | None = None) -> Backbone:
+    """Load the backbone of a choice. device: see `load_backbone`."""
+    backbone = load_backbone(
+        choice.name,
+        image_size=choice.image_size,
+        weights=None if choice.weights is None else Path(choice.weights),
+        device=device,
+    )
+    if choice.grid is not None:
+        backbone.info = replace(backbone.info, grid=choice.grid)
+    return backbone
 
 
 def _network(

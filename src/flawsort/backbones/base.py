@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from flawsort.core.records import Floats
@@ -18,7 +19,8 @@ class BackboneInfo:
     """What a run records about its backbone.
 
     input_size: (height, width) of its input. pooling_kernel: the side of the average pooling over
-    its feature maps, 1 for none.
+    its feature maps, 1 for none. grid: the side of the grid that finer feature maps are averaged
+    to; None for the grid of the finest map.
     """
 
     name: str
@@ -27,13 +29,25 @@ class BackboneInfo:
     origin: str
     input_size: tuple[int, int]
     pooling_kernel: int = POOLING_KERNEL
+    grid: int | None = None
+
+
+@dataclass(frozen=True)
+class BackboneChoice:
+    """How to open a backbone. name: of a backbone or network, or the path of an ONNX file. weights:
+    a file with the network's weights. image_size: if the backbone does not fix it. grid: the side
+    of the grid that finer feature maps are averaged to; None for the grid of the finest map."""
+
+    name: str | Path
+    weights: str | Path | None = None
+    image_size: int | None = None
+    grid: int | None = None
 
 
 class Backbone(Protocol):
     """Turns pixels into feature maps."""
 
-    @property
-    def info(self) -> BackboneInfo: ...
+    info: BackboneInfo
 
     def feature_maps(self, pixels: Floats) -> list[Floats]:
         """pixels: (n, 3, height, width), RGB in 0..1. Returns maps (n, channels, rows, cols)."""

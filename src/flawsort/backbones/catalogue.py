@@ -9,6 +9,7 @@ from typing import TypedDict
 
 # The best backbone small enough to ship; docs/evidence/results.md has the measurements.
 DEFAULT_BACKBONE = "efficientnet-lite2"
+SECOND_BACKBONE = "dinov2-small"
 
 _FOLDER = Path(__file__).parent
 

@@ -79,7 +79,8 @@ class _Embedder:
         halves = []
         for start in range(0, len(frames), self.batch_frames):
             maps = self.backbone.feature_maps(frames[start : start + self.batch_frames])
-            singles, grid = patch_embeddings(maps, self.backbone.info.pooling_kernel)
+            info = self.backbone.info
+            singles, grid = patch_embeddings(maps, info.pooling_kernel, info.grid)
             halves.append(to_half(singles))
         patches = halves[0] if len(halves) == 1 else np.concatenate(halves)
         per_image = patches.reshape(len(usable), -1, *patches.shape[1:])
@@ -98,6 +99,7 @@ def cache_setting(backbone: Backbone, view: View) -> dict[str, object]:
         "backbone": backbone.info.sha256,
         "input_size": list(backbone.info.input_size),
         "pooling": backbone.info.pooling_kernel,
+        "grid": backbone.info.grid,
         "view": described,
     }
 
@@ -109,6 +111,7 @@ def embed(
     *,
     cache: BagCache | None = None,
     kind: str = "image",
+    which: str = "",
     batch_frames: int = BATCH_FRAMES,
     progress: Progress | None = None,
 ) -> Embedded:
@@ -116,10 +119,12 @@ def embed(
 
     Bags in the cache are not computed again, and each new bag is stored at once, so an interrupted
     run resumes where it stopped. kind: the name of the images in messages and progress, "image" or
-    "normal". batch_frames: the frames that the backbone gets at a time.
+    "normal". which: the view, for progress. batch_frames: the frames that the backbone gets at a
+    time.
     """
     embedder = _Embedder(backbone, view, batch_frames)
-    collected = _collect(images, embedder, cache, kind, progress)
+    stage = ("embedding" if kind == "image" else f"embedding {kind}s") + which
+    collected = _collect(images, embedder, cache, stage, progress)
     if cache:
         cache.prune()
     if collected.patches is None:
@@ -132,7 +137,7 @@ def embed_batch(
 ) -> tuple[Bags | None, ImageSet]:
     """Like `embed`, for one batch of a large set. Returns None for the bags if no image is
     usable."""
-    collected = _collect(images, _Embedder(backbone, view), cache, "image", None)
+    collected = _collect(images, _Embedder(backbone, view), cache, "embedding", None)
     if collected.patches is None:
         bad = zip(images.names, images.digests, strict=True)
         return None, images.without([SetAside(name, collected.bad[d]) for name, d in bad])
@@ -143,11 +148,10 @@ def _collect(
     images: ImageSet,
     embedder: _Embedder,
     cache: BagCache | None,
-    kind: str,
+    stage: str,
     progress: Progress | None,
 ) -> _Collected:
     """The bags of all images, from the cache or newly computed, and the reasons for failures."""
-    stage = "embedding" if kind == "image" else f"embedding {kind}s"
     rows_of: dict[str, list[int]] = {}
     for row, digest in enumerate(images.digests):
         rows_of.setdefault(digest, []).append(row)

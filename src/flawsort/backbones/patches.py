@@ -10,23 +10,26 @@ from numpy.typing import NDArray
 
 from flawsort.backbones.base import POOLING_KERNEL
 from flawsort.core.errors import BackboneError, OptionError
+from flawsort.core.grids import interpolation, overlaps
 from flawsort.core.records import Floats
 
 
 def patch_embeddings(
-    maps: Sequence[Floats], kernel: int = POOLING_KERNEL
+    maps: Sequence[Floats], kernel: int = POOLING_KERNEL, grid: int | None = None
 ) -> tuple[NDArray[np.float32], tuple[int, int]]:
     """Patches (n, rows * cols, dim) of unit length, and their grid (rows, cols).
 
     maps: (n, channels, rows, cols) each, of one or more strides. kernel: odd, 1 for no pooling.
-    Every map is average pooled over kernel x kernel patches, resized to the finest grid, and
+    grid: the side of the grid that finer maps are averaged to; None for the finest grid.
+    Every map is average pooled over kernel x kernel patches, resized to one grid, and
     normalised to unit length along its channels. The maps are then concatenated with equal weight,
     and the result is normalised to unit length.
     """
     if kernel < 1 or kernel % 2 == 0:
         raise OptionError(f"kernel must be an odd number, 1 or more. Got {kernel}.")
-    rows = max(features.shape[2] for features in maps)
-    cols = max(features.shape[3] for features in maps)
+    rows, cols = (max(features.shape[axis] for features in maps) for axis in (2, 3))
+    if grid is not None:
+        rows, cols = min(rows, grid), min(cols, grid)
     n, dim = len(maps[0]), sum(features.shape[1] for features in maps)
     patches = np.empty((n, rows, cols, dim), np.float32)
     start = 0
@@ -57,17 +60,14 @@ def _pooled(maps: NDArray[np.float32], rows: int, cols: int, kernel: int) -> NDA
 @cache
 def _pool_and_resize(old: int, new: int, kernel: int) -> NDArray[np.float32]:
     """(new, old): a matrix that sums over `kernel` neighbours, fewer at the border, and then
-    interpolates linearly between the centres of cells, with constant values beyond the border.
+    resizes: to fewer cells by the mean over their area, to more by linear interpolation between
+    the centres of cells, with constant values beyond the border.
 
     A sum does as well as a mean with zero padding, because only directions matter in the end.
     """
     reach = kernel // 2
     neighbours = np.abs(np.subtract.outer(np.arange(old), np.arange(old))) <= reach
-    at = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
-    low = np.minimum(at.astype(int), max(old - 2, 0))
-    between = np.zeros((new, old))
-    between[np.arange(new), low] = 1 - (at - low)
-    between[np.arange(new), np.minimum(low + 1, old - 1)] += at - low
+    between = overlaps(old, new) if new < old else interpolation(old, new)
     return (between @ neighbours).astype(np.float32)
 
 

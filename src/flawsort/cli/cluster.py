@@ -39,6 +39,7 @@ from flawsort.cli.options import (
 from flawsort.core.errors import InputError, OptionError
 
 if TYPE_CHECKING:
+    from flawsort.backbones import BackboneChoice
     from flawsort.embeddings.method import Method
     from flawsort.images.view import View
     from flawsort.runs.run import Run
@@ -63,7 +64,10 @@ def cluster(
         ),
     ] = "auto",
     preset: Annotated[
-        str, typer.Option(metavar="NAME", help="default, or paper for the paper's method.")
+        str,
+        typer.Option(
+            metavar="NAME", help="default, fast for one small network, or paper for the paper's."
+        ),
     ] = "default",
     labels_from: Annotated[
         Path | None,
@@ -119,13 +123,13 @@ def cluster(
         ),
     ] = 200_000_000,
     backbone: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name from flawsort backbones, or the path of an ONNX file.",
+            help="A name from flawsort backbones, or an ONNX file; several look side by side.",
             rich_help_panel=IMAGES,
         ),
-    ] = "efficientnet-lite2",
+    ] = None,
     backbone_weights: Annotated[
         Path | None,
         typer.Option(
@@ -241,7 +245,7 @@ def cluster(
         parameters={
             "n_clusters": number_or(clusters, "auto", "n_clusters"),
             "method": _method(preset, choices),
-            "backbone": backbone,
+            "backbone": backbone or _views(preset),
             "backbone_weights": backbone_weights,
             "device": device,
             "arithmetic": arithmetic,
@@ -379,6 +383,13 @@ def _method(preset: str, choices: dict[str, Any]) -> Method:
     if given.get("weights") == "uniform" and "pooling" not in given and method.pooling not in able:
         given["pooling"] = able[0]
     return replace(method, **given)
+
+
+def _views(preset: str) -> tuple[BackboneChoice, ...]:
+    """The backbones of a preset."""
+    from flawsort.embeddings.method import views_of
+
+    return views_of(preset)
 
 
 def _view(fit: str, roi: str | None, tile: str, max_pixels: int) -> View:

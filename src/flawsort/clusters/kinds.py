@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.clusters.assign import Groups
-from flawsort.core.records import Floats, Ints
-from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, NORMAL_GROUP_SHARE
+from flawsort.core.records import Bools, Ints
+from flawsort.embeddings.heat import NORMAL_GROUP_SHARE
 from flawsort.embeddings.regions import Outlines, regions_of_images
 
 # In a group of flaws, at least this share of the images has a region.
@@ -74,12 +74,12 @@ def kinds_of_images(
 
 
 def find_plain_groups(
-    heat: Floats | None, labels: Sequence[int] | Ints, images: Ints
+    looks_normal: Bools | None, labels: Sequence[int] | Ints, images: Ints
 ) -> frozenset[int]:
     """The groups in which nearly all images look normal, or in which most images have no region.
 
-    heat: (n_images,), from `image_heat`; None to judge by regions alone. images: (n_regions,), the
-    image of each region.
+    looks_normal: (n_images,); None to judge by regions alone. images: (n_regions,), the image of
+    each region.
     """
     of = np.asarray(labels)
     stands_out = np.zeros(len(of), bool)
@@ -87,7 +87,7 @@ def find_plain_groups(
     plain = []
     for group in np.unique(of):
         own = of == group
-        cold = heat is not None and (heat[own] < LOOKS_NORMAL_BELOW).mean() >= NORMAL_GROUP_SHARE
-        if cold or stands_out[own].mean() < STANDING_OUT_SHARE:
+        good = looks_normal is not None and looks_normal[own].mean() >= NORMAL_GROUP_SHARE
+        if good or stands_out[own].mean() < STANDING_OUT_SHARE:
             plain.append(int(group))
     return frozenset(plain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -128,11 +128,14 @@ class Bags:
     valid: (n_images, n_patches), False where a patch shows padding or lies outside the region of
         interest. Such patches never get weight; they hold a copy of a valid patch of the same
         bag, so that a minimum over the bag needs no special case. None: all are valid.
+    beside: the bags of the same images in further views, with other backbones or input sizes. The
+        first view is the one whose grid scores and regions use.
     """
 
     patches: Floats
     grid: tuple[int, int]
     valid: Bools | None = None
+    beside: tuple[Bags, ...] = ()
 
     def __post_init__(self) -> None:
         if self.patches.ndim != 3 or 0 in self.patches.shape:
@@ -149,16 +152,38 @@ class Bags:
             raise InputError(
                 f"valid must have the shape {self.patches.shape[:2]}. Got {self.valid.shape}."
             )
+        for other in self.beside:
+            if len(other) != len(self) or other.beside:
+                raise InputError(
+                    f"Every view must show the same {len(self)} images, and have no views of its "
+                    f"own. Got {len(other)} images and {len(other.beside)} views."
+                )
 
     def __len__(self) -> int:
         return int(self.patches.shape[0])
 
     def __repr__(self) -> str:
         rows, columns = self.grid
+        more = f", and {len(self.beside)} more views" if self.beside else ""
         return (
             f"Bags({len(self)} images, {rows} x {columns} patches of {self.dim} dimensions, "
-            f"{self.patches.dtype})"
+            f"{self.patches.dtype}{more})"
         )
+
+    @property
+    def views(self) -> tuple[Bags, ...]:
+        """The bags of each view alone, the first view first."""
+        return (replace(self, beside=()), *self.beside) if self.beside else (self,)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """(n_patches, dim) of a bag in each view."""
+        return tuple((one.n_patches, one.dim) for one in self.views)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of all patches."""
+        return sum(one.patches.nbytes for one in self.views)
 
     @property
     def n_patches(self) -> int:
@@ -178,6 +203,6 @@ class Bags:
     def take(self, rows: Sequence[int] | Ints) -> Bags:
         """The bags at `rows`, in that order."""
         index = np.asarray(rows)
-        return Bags(
-            self.patches[index], self.grid, None if self.valid is None else self.valid[index]
-        )
+        valid = None if self.valid is None else self.valid[index]
+        beside = tuple(other.take(rows) for other in self.beside)
+        return Bags(self.patches[index], self.grid, valid, beside)

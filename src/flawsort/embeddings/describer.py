@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.core.grids import Grid, shared_out
 from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
-from flawsort.embeddings.extent import ExtentAxes, extents
+from flawsort.embeddings.axes import Axes, MeanPatch
+from flawsort.embeddings.extent import extents
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import Method
-from flawsort.embeddings.pooling import POOLINGS, Pooling
+from flawsort.embeddings.pooling import CHOSEN_SHARE, POOLINGS, Pooling
 from flawsort.embeddings.regions import (
     Outlines,
     RegionFeatures,
@@ -28,10 +30,11 @@ EVERY_PATCH_ALIKE = "every patch alike"
 
 @dataclass(frozen=True)
 class Features:
-    """The features of images before the extents are appended to the vectors.
+    """The features of images before they are joined to embeddings.
 
-    scores, weights: (n_images, n_patches). vectors: (n_images, dim). extents: (n_images,
-    n_extents), without columns if the pooling does not use them. regions: of all images.
+    scores, weights: (n_images, n_patches). vectors: (n_images, dim), pooled patches of each view,
+    then mean patches of each view. extents: (n_images, n_extents), without columns if the pooling
+    does not use them. regions: of all images.
     """
 
     scores: NDArray[np.floating[Any]]
@@ -56,32 +59,65 @@ class Described:
     region_embeddings: NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Look:
+    """The fitted state of one view. grid, dim: of its bags. whitening: (dim, dim), of residuals;
+    None if the pooling does not use it. mean: how mean patches are measured; None if they take no
+    part."""
+
+    grid: Grid
+    dim: int
+    whitening: NDArray[np.float32] | None = None
+    mean: MeanPatch | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n_patches, dim) of a bag."""
+        return self.grid[0] * self.grid[1], self.dim
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """The arrays of its state, by name, those that it has."""
+        mean = self.mean
+        found = {
+            "whitening": self.whitening,
+            "mean-centre": None if mean is None else mean.centre,
+            "mean-whitening": None if mean is None else mean.whitening,
+        }
+        return {name: values for name, values in found.items() if values is not None}
+
+
 @dataclass(frozen=True, repr=False)
 class Describer:
     """The fitted state that computes embeddings, for new bags in the same way as for the set.
 
-    reference: None if every patch counts the same. temperature: in the units of the scores.
-    spread: the standard deviation of the set's scores. heat: the scale on which scores look normal
-    or hot. whitening: (dim, dim), of residuals. axes: how extents are appended to embeddings.
-    Both are None if the pooling does not use them.
+    looks: the state of each view. reference: None if every patch counts the same. temperature: in
+    the units of the scores. spread: the standard deviation of the set's scores. heat: the scale on
+    which scores look normal or hot. mean_share: of the mean patches in an embedding. axes: how the
+    parts of an embedding are joined; None if there is only one.
     """
 
     method: Method
+    looks: tuple[Look, ...]
     reference: Reference | None
     temperature: float
     spread: float
     heat: HeatScale
-    whitening: NDArray[np.float32] | None = None
-    axes: ExtentAxes | None = None
+    mean_share: float = 0.0
+    axes: Axes | None = None
 
     def __repr__(self) -> str:
         reference = "none" if self.reference is None else self.reference.kind
-        return f"Describer({self.method}; reference: {reference})"
+        return f"Describer({self.method}; {len(self.looks)} views; reference: {reference})"
 
     @property
     def pooling(self) -> Pooling:
         """The pooling that turns patches into one vector."""
         return POOLINGS[self.method.pooling]
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """(n_patches, dim) of a bag in each view."""
+        return tuple(look.shape for look in self.looks)
 
     def describe(
         self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
@@ -92,7 +128,7 @@ class Describer:
     def features(
         self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Features:
-        """Compute features, before the extents are appended. self_rows: as for `describe`."""
+        """Compute features, before they are joined. self_rows: as for `describe`."""
         if self.reference is None:
             return self._uniform_features(bags)
         comparison = self.reference.compare(bags, self_rows=self_rows, progress=progress)
@@ -106,46 +142,77 @@ class Describer:
         weights, among = self.pooling.focus(soft_weights(scores, self.temperature, valid))
         outlines = find_regions(scores, bags.grid, self.heat, among=among, valid=valid)
         inside = region_weights(scores, outlines, self.temperature, among)
-        vectors, of_regions = self.pooling.pool(
-            bags,
-            weights,
-            comparison.expected,
-            parts=(outlines.images, inside),
-            whitening=self.whitening,
-            progress=progress,
-        )
+        pooled: list[NDArray[np.float32]] = []
+        of_regions: list[NDArray[np.float32]] = []
+        for look, one, compared in zip(self.looks, bags.views, comparison.by_view, strict=True):
+            whole, parts = self.pooling.pool(
+                one,
+                _moved(weights, bags.grid, one),
+                compared.expected,
+                parts=(outlines.images, _moved(inside, bags.grid, one, outlines.images)),
+                whitening=look.whitening,
+                # On a coarser grid the same places touch more of the patches.
+                chosen_share=CHOSEN_SHARE if one.grid == bags.grid else 2 * CHOSEN_SHARE,
+                progress=progress,
+            )
+            pooled.append(whole)
+            of_regions.append(parts)
+        means = self._means(bags)
+        vectors = np.concatenate([*pooled, *means], axis=1)
+        region_vectors = [*of_regions, *(mean[outlines.images] for mean in means)]
         alone = region_scores(scores, outlines, self.heat)
         seen = None if valid is None else valid[outlines.images]
-        regions = RegionFeatures(outlines, of_regions, self._extents(alone, bags.grid, seen))
+        regions = RegionFeatures(
+            outlines,
+            np.concatenate(region_vectors, axis=1),
+            self._extents(alone, bags.grid, seen),
+        )
         return Features(scores, weights, vectors, self._extents(scores, bags.grid, valid), regions)
+
+    def _means(self, bags: Bags) -> list[NDArray[np.float32]]:
+        """The mean patches of each view; none if they take no part."""
+        return [
+            look.mean.measure(one)
+            for look, one in zip(self.looks, bags.views, strict=True)
+            if look.mean is not None
+        ]
 
     def _uniform_features(self, bags: Bags) -> Features:
         """The features without a reference: zero scores, uniform weights, no regions."""
         weights = uniform_weights(bags.patches.shape[:2], bags.valid)
-        vectors, of_regions = self.pooling.pool(bags, weights, None)
-        none = RegionFeatures(Outlines.of([]), of_regions, np.empty((0, 0)))
+        pooled = []
+        for one in bags.views:
+            alike = uniform_weights(one.patches.shape[:2], one.valid)
+            pooled.append(self.pooling.pool(one, alike, None)[0])
+        vectors = np.concatenate(pooled, axis=1)
+        none = RegionFeatures(Outlines.of([]), vectors[:0], np.empty((0, 0)))
         return Features(np.zeros_like(weights), weights, vectors, np.empty((len(bags), 0)), none)
 
     def join(self, features: Features) -> Described:
-        """Append the extents of images and regions to their vectors."""
+        """Scale the parts of images and regions, and put them side by side."""
         vectors, of_regions = features.vectors, features.regions.vectors
         if self.axes is not None:
-            vectors = self.axes.append(vectors, features.extents)
-            of_regions = self.axes.append(of_regions, features.regions.extents)
+            vectors = self.axes.join(vectors, features.extents)
+            of_regions = self.axes.join(of_regions, features.regions.extents)
         outlines = features.regions.outlines
         return Described(features.scores, features.weights, vectors, outlines, of_regions)
 
     def with_axes(self, features: Features) -> Describer:
-        """The same Describer with axes fitted to the extents of these images; unchanged if the
-        pooling does not use extents."""
+        """The same Describer with axes fitted to these images; unchanged if the pooling does not
+        use extents."""
         if not self.pooling.uses_extents or self.reference is None:
             return self
-        axes = ExtentAxes.fit(features.vectors, features.extents, self.spread)
+        axes = Axes.fit(
+            features.vectors,
+            features.extents,
+            pooled=[look.dim for look in self.looks],
+            means=[look.dim for look in self.looks if look.mean is not None],
+            spread=self.spread,
+            mean_share=self.mean_share,
+        )
         return replace(self, axes=axes)
 
-    def _extents(
-        self, scores: Floats, grid: tuple[int, int], valid: Bools | None
-    ) -> NDArray[np.float64]:
+    def _extents(self, scores: Floats, grid: Grid, valid: Bools | None) -> NDArray[np.float64]:
         """(n_images, n_extents); no columns if the pooling does not use extents."""
         if not self.pooling.uses_extents:
             return np.empty((len(scores), 0))
@@ -166,17 +233,47 @@ def fit_state(
     order: Ints,
     *,
     heat: HeatScale,
+    means: tuple[MeanPatch | None, ...] = (),
+    mean_share: float = 0.0,
     progress: Progress | None = None,
 ) -> Describer:
     """A Describer with the temperature and the whitening fitted to bags that were compared with the
-    reference. order: of the bags; the whitening is measured on the first of them."""
+    reference. order: of the bags; the whitening is measured on the first of them. means: how mean
+    patches are measured in each view; empty if they take no part. mean_share: see Describer."""
     spread = score_spread(comparison.scores, bags.valid)
     temperature = method.temperature_for(normals=reference.knows_normal, spread=spread)
     pooling = POOLINGS[method.pooling]
-    whitening = pooling.fit_whitening(bags, comparison, order, progress=progress)
-    return Describer(method, reference, temperature, spread, heat, whitening)
+    measured = means or (None,) * len(bags.views)
+    looks = tuple(
+        Look(
+            one.grid,
+            one.dim,
+            pooling.fit_whitening(one, compared, order, progress=progress),
+            mean if pooling.uses_extents else None,
+        )
+        for one, compared, mean in zip(bags.views, comparison.by_view, measured, strict=True)
+    )
+    return Describer(method, looks, reference, temperature, spread, heat, mean_share)
 
 
-def every_patch_alike(method: Method) -> Describer:
+def every_patch_alike(method: Method, bags: Bags) -> Describer:
     """A Describer without a reference: every patch counts the same."""
-    return Describer(method, None, 1.0, 1.0, HeatScale(0.0, 1.0))
+    looks = tuple(Look(one.grid, one.dim) for one in bags.views)
+    return Describer(method, looks, None, 1.0, 1.0, HeatScale(0.0, 1.0))
+
+
+def _moved(
+    weights: NDArray[np.float32], grid: Grid, view: Bags, images: Ints | None = None
+) -> NDArray[np.float32]:
+    """Weights on a grid brought to the grid of a view; rows sum to 1. images: the image of each
+    row; None for one row per image."""
+    if view.grid == grid:
+        return weights
+    moved = shared_out(weights, grid, view.grid)
+    if view.valid is not None:
+        valid = view.valid if images is None else view.valid[images]
+        # Where only padding is left, every valid patch counts the same.
+        alone = (moved * valid).sum(axis=1) <= 0
+        moved = np.where(valid, np.where(alone[:, None], 1.0, moved), 0.0).astype(np.float32)
+    moved /= moved.sum(axis=1, keepdims=True)
+    return moved

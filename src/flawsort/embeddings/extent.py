@@ -117,10 +117,9 @@ class ExtentAxes:
     scales: tuple[float, ...]
 
     @classmethod
-    def fit(cls, pooled: Floats, found: NDArray[np.float64], spread: float) -> ExtentAxes:
-        """pooled: (n_images, dim). found: (n_images, N_EXTENTS), of the same images. spread: the
-        standard deviation of the set's scores."""
-        pooled_spread = float(np.sqrt(np.asarray(pooled, np.float64).var(axis=0).sum()))
+    def fit(cls, pooled_spread: float, found: NDArray[np.float64], spread: float) -> ExtentAxes:
+        """pooled_spread: of the pooled patches. found: (n_images, N_EXTENTS), of the same images.
+        spread: the standard deviation of the set's scores."""
         n_profile = len(PROFILE_SHARES)
         wanted = np.full(N_EXTENTS, PROFILE_WEIGHT / np.sqrt(n_profile))
         wanted[n_profile:] = SHAPE_WEIGHT / np.sqrt(N_EXTENTS - n_profile)
@@ -129,7 +128,7 @@ class ExtentAxes:
         scales = wanted * pooled_spread / np.maximum(found.std(axis=0), floors)
         return cls(tuple(found.mean(axis=0).tolist()), tuple(scales.tolist()))
 
-    def append(self, pooled: Floats, found: NDArray[np.float64]) -> NDArray[np.float32]:
-        """(n_images, dim + N_EXTENTS)."""
-        axes = (found - np.array(self.centres)) * np.array(self.scales)
-        return np.column_stack([pooled, axes]).astype(np.float32)
+    def measure(self, found: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(n_images, N_EXTENTS): extents as coordinates."""
+        axes: NDArray[np.float64] = (found - np.array(self.centres)) * np.array(self.scales)
+        return axes

@@ -16,10 +16,11 @@ from PIL import Image
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bools, Floats
 from flawsort.core.threads import blocks
-from flawsort.embeddings.weights import ROWS_AT_ONCE
+from flawsort.embeddings.weights import ROWS_AT_ONCE, image_scores
 
-LOOKS_NORMAL_BELOW = 0.25
-"""An image whose `image_heat` is below this looks normal."""
+NORMAL_DEVIATIONS = 2.0
+"""An image looks normal if its score is at most this many standard deviations above the mean of
+the normals, each compared with the others."""
 
 NORMAL_GROUP_SHARE = 0.9
 """A group looks normal when at least this share of its images does."""
@@ -42,10 +43,12 @@ COLOUR_STOPS = (
 
 @dataclass(frozen=True)
 class HeatScale:
-    """Maps scores to heat: 0 at or below `low`, 1 at or above `high`."""
+    """Maps scores to heat: 0 at or below `low`, 1 at or above `high`. normal_below: an image with a
+    lower score looks normal; None if that is not known."""
 
     low: float
     high: float
+    normal_below: float | None = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
@@ -86,8 +89,18 @@ def calibrate(
     low = float(np.nanpercentile(normal, NORMAL_PERCENTILE))
     spread = low - float(np.nanmedian(normal))
     high = max(float(np.percentile(maxima, HOT_PERCENTILE)), low + spread)
-    # Constant scores have no spread: everything then looks normal.
-    return HeatScale(low, high if high - low > 1e-9 * max(1.0, abs(low)) else low + 1.0)
+    # Constant scores have no spread: everything is then cold.
+    high = high if high - low > 1e-9 * max(1.0, abs(low)) else low + 1.0
+    return HeatScale(low, high, None if normal_scores is None else _normal_below(normal))
+
+
+def _normal_below(normal: NDArray[np.float64]) -> float | None:
+    """The score below which an image looks normal. normal: (n_normals, n_patches), NaN where a
+    patch does not count."""
+    counted = np.isfinite(normal)
+    normal, counted = normal[counted.any(axis=1)], counted[counted.any(axis=1)]
+    whole = image_scores(np.where(counted, normal, 0.0), counted)
+    return float(whole.mean() + NORMAL_DEVIATIONS * whole.std()) if len(whole) > 1 else None
 
 
 def image_heat(scores: Floats, scale: HeatScale, valid: Bools | None = None) -> Floats:

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from flawsort.backbones import DEFAULT_BACKBONE, SECOND_BACKBONE, BackboneChoice
 from flawsort.core.errors import OptionError
 from flawsort.core.text import either
 from flawsort.embeddings.pooling import POOLINGS
 
 # docs/evidence/results.md has the measurements behind each number; one setting serves all sets.
-PEER_TEMPERATURE = 0.3
+PEER_TEMPERATURE = 0.5
 NORMAL_TEMPERATURE = 1.0
 
 
@@ -32,6 +33,10 @@ class Method:
     absolute_temperature: the same in the units of the scores, the paper's tau. It replaces
         `temperature`.
     exact: True and False force exact or approximate search among normals; None decides by size.
+    calibrated: subtract from each score the usual score at its place (flawsort.scores.usual).
+        Several views need it.
+    mean_share: the share of the image's mean patch in its embedding, for residual pooling. None
+        takes the default, which depends on the set.
     """
 
     weights: Literal["auto", "uniform"] = "auto"
@@ -41,6 +46,8 @@ class Method:
     temperature: float | None = None
     absolute_temperature: float | None = None
     exact: bool | None = None
+    calibrated: bool = True
+    mean_share: float | None = None
 
     def __post_init__(self) -> None:
         if self.weights not in ("auto", "uniform"):
@@ -66,6 +73,11 @@ class Method:
                 raise OptionError(
                     f"must be greater than 0 and finite. Got {value}.", parameter=name
                 )
+        if self.mean_share is not None and not 0 <= self.mean_share <= 10:
+            raise OptionError(
+                f"must be at least 0 and at most 10. Got {self.mean_share}.",
+                parameter="mean_share",
+            )
         if self.temperature is not None and self.absolute_temperature is not None:
             raise OptionError(
                 "replaces the temperature: give one of the two, not both. "
@@ -90,14 +102,50 @@ class Method:
 
 PRESETS: dict[str, Method] = {
     "default": Method(),
+    # The same method with fewer views.
+    "fast": Method(),
     # The paper's choices. It gives no value of tau; this one worked well on our sets.
-    "paper": Method(pooling="average", nearest_share=1.0, n_peers="all", temperature=0.3),
+    "paper": Method(
+        pooling="average",
+        nearest_share=1.0,
+        n_peers="all",
+        temperature=0.3,
+        calibrated=False,
+        mean_share=0.0,
+    ),
 }
+
+# One small network, at the size of the first version.
+_SMALL = (BackboneChoice(DEFAULT_BACKBONE),)
+# The same network sees small flaws at 512 pixels; its maps are averaged to the usual grid, so that
+# comparing takes as long as before. The self-supervised one sees other things, which helps most
+# without normals.
+_CLOSE = (
+    BackboneChoice(DEFAULT_BACKBONE, image_size=512, grid=32),
+    BackboneChoice(SECOND_BACKBONE),
+)
+VIEWS: dict[str, tuple[BackboneChoice, ...]] = {
+    "default": _CLOSE,
+    "fast": _SMALL,
+    "paper": _SMALL,
+}
+"""The views of each preset: how its backbones are opened."""
 
 
 def poolings_of_any_weights() -> list[str]:
     """The names of the poolings that need no reference, as weights="uniform" requires."""
     return [name for name, pooling in POOLINGS.items() if not pooling.needs_reference]
+
+
+def views_of(method: str | Method) -> tuple[BackboneChoice, ...]:
+    """The views of a preset. A method of your own has those of the default."""
+    return VIEWS.get(method, VIEWS["default"]) if isinstance(method, str) else VIEWS["default"]
+
+
+def preset_of(method: Method, views: tuple[BackboneChoice, ...]) -> str | None:
+    """The name of the preset with this method and these views; None if there is none."""
+    found = (name for name, one in PRESETS.items() if one == method and VIEWS[name] == views)
+    return next(found, None)
 
 
 def resolve(method: str | Method) -> Method:

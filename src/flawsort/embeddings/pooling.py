@@ -42,8 +42,8 @@ class Pooling(ABC):
     """Turns the patches of an image or a region into one vector.
 
     name: the value of the option. summary: a few words for the help. needs_reference: whether
-    images must be compared with a reference. uses_extents: whether the extents
-    (flawsort.embeddings.extent) are appended to its vectors.
+    images must be compared with a reference. uses_extents: whether mean patches and extents
+    (flawsort.embeddings.axes) are appended to its vectors.
     """
 
     name: ClassVar[str]
@@ -72,13 +72,14 @@ class Pooling(ABC):
         *,
         parts: PartWeights | None = None,
         whitening: Floats | None = None,
+        chosen_share: float = CHOSEN_SHARE,
         progress: Progress | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(n_images, dim) and (n_parts, dim): the vectors of images, and of parts of images.
 
         weights: (n_images, n_patches), from `focus`. expected: see Comparison; None without a
         reference. parts: with weights only on the patches that `focus` allows. whitening: from
-        `fit_whitening`.
+        `fit_whitening`. chosen_share: the share of the patches that may have weight.
         """
 
 
@@ -116,13 +117,20 @@ class ResidualPooling(Pooling):
         *,
         parts: PartWeights | None = None,
         whitening: Floats | None = None,
+        chosen_share: float = CHOSEN_SHARE,
         progress: Progress | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `residual_pooling`."""
         if expected is None:
             raise ValueError("residual pooling needs images that were compared with a reference")
         return residual_pooling(
-            bags, weights, expected, parts=parts, whitening=whitening, progress=progress
+            bags,
+            weights,
+            expected,
+            parts=parts,
+            whitening=whitening,
+            chosen_share=chosen_share,
+            progress=progress,
         )
 
 
@@ -140,6 +148,7 @@ class AveragePooling(Pooling):
         *,
         parts: PartWeights | None = None,
         whitening: Floats | None = None,
+        chosen_share: float = CHOSEN_SHARE,
         progress: Progress | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `average_pooling`."""
@@ -188,6 +197,7 @@ def residual_pooling(
     *,
     parts: PartWeights | None = None,
     whitening: Floats | None = None,
+    chosen_share: float = CHOSEN_SHARE,
     images_at_once: int = IMAGES_AT_ONCE,
     progress: Progress | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -195,12 +205,13 @@ def residual_pooling(
 
     weights: (n_images, n_patches), from `keep_heaviest`. expected: see Comparison. parts: other
     weights for the same patches. whitening: (dim, dim), see `residual_whitening`.
-    images_at_once: expected patches are asked for in batches of this many images. Returns
+    chosen_share: the share of the patches, the heaviest, that are pooled. images_at_once:
+    expected patches are asked for in batches of this many images. Returns
     (n_images, dim) and (n_parts, dim): the pooled residual minus the image's background residual,
     whitened, with its length raised to the power RESIDUAL_POWER.
     """
     images_of, weights_of = parts or no_parts(weights.shape[1])
-    chosen = _heaviest(weights)
+    chosen = _heaviest(weights, chosen_share)
     n_chosen = chosen.shape[1]
     both = np.concatenate([chosen, _background(bags.valid, *weights.shape)], axis=1)
     pooled = np.empty((len(bags), bags.dim), np.float32)
@@ -266,10 +277,10 @@ def residual_whitening(
         if progress:
             progress("measuring", some.stop, len(rows))
     mean = total / max(n, 1)
-    return _inverse_root(products / max(n, 1) - np.outer(mean, mean))
+    return inverse_root(products / max(n, 1) - np.outer(mean, mean))
 
 
-def _inverse_root(covariance: NDArray[np.float64]) -> NDArray[np.float32]:
+def inverse_root(covariance: NDArray[np.float64]) -> NDArray[np.float32]:
     """(dim, dim): the inverse square root of a covariance, shrunk towards a multiple of the
     identity."""
     variances, directions = np.linalg.eigh(covariance)
@@ -282,9 +293,9 @@ def _inverse_root(covariance: NDArray[np.float64]) -> NDArray[np.float32]:
     return whitening.astype(np.float32)
 
 
-def _heaviest(weights: Floats) -> NDArray[np.int64]:
-    """(n_images, n_chosen): the patches with the largest weights, heaviest first."""
-    count = max(1, round(CHOSEN_SHARE * weights.shape[1]))
+def _heaviest(weights: Floats, share: float = CHOSEN_SHARE) -> NDArray[np.int64]:
+    """(n_images, n_chosen): the share of the patches with the largest weights, heaviest first."""
+    count = max(1, round(share * weights.shape[1]))
     return np.argsort(-np.asarray(weights), axis=1, kind="stable")[:, :count]
 
 

@@ -6,6 +6,7 @@ Only the scores and the groups of a batch are kept; its bags are freed.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from flawsort.fitting.memory import USUAL_SIZES, Need, Sizes, must_stream
 from flawsort.fitting.runner import Runner, describe_batches, make_batches
 from flawsort.fitting.source import Source
 from flawsort.images.inputs import content_rows, used_images
+
+# (n_patches, dim) of a bag in each view.
+Shapes: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def assign_set(
@@ -36,7 +40,7 @@ def assign_set(
     An image of the fit keeps its embedding and scores: compared with itself it would look normal.
     """
     images, contents = source.images, source.contents
-    describer = fitted.describer.for_many(len(contents), fitted.bag_shape[0])
+    describer = fitted.describer.for_many(len(contents), fitted.bag_shapes[0][0])
     groups = Groups.of(fitted.embeddings, fitted.labels)
     row_of = {digest: row for row, digest in enumerate(fitted.images.digests)}
     kept = _Scores(images)
@@ -59,17 +63,18 @@ def assign_set(
     return used, joined(found).take(content_rows(used, usable)), kept.of(used)
 
 
-def are_many(n_contents: int, shape: tuple[int, int], sizes: Sizes = USUAL_SIZES) -> bool:
-    """Whether a fit of n_contents images would be streamed. shape: of a bag."""
-    return must_stream(Need(n_contents, 0, *shape, sizes=sizes), None, all_pairs=False)
+def are_many(n_contents: int, shapes: Shapes, sizes: Sizes = USUAL_SIZES) -> bool:
+    """Whether a fit of n_contents images would be streamed. shapes: of a bag in each view."""
+    return must_stream(Need(n_contents, 0, shapes, sizes=sizes), None, all_pairs=False)
 
 
-def check_shape(bags: Bags, shape: tuple[int, int]) -> None:
-    """Refuse bags that do not have the shape of the fit: (n_patches, dim)."""
-    if bags.patches.shape[1:] != shape:
+def check_shapes(bags: Bags, shapes: Shapes) -> None:
+    """Refuse bags that do not have the shapes of the fit: (n_patches, dim) in each view."""
+    if bags.shapes != shapes:
+        wanted, found = (", ".join(map(str, some)) for some in (shapes, bags.shapes))
         raise InputError(
             "New images must have as many patches and dimensions as the images of the fit, "
-            f"{shape}. Got {bags.patches.shape[1:]}."
+            f"{wanted}. Got {found}."
         )
 
 

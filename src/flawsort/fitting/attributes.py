@@ -53,7 +53,7 @@ class FittedAttributes:
     regions_ = _Found(lambda fitted: fitted.regions)
     kinds_ = _Found(lambda fitted: fitted.kinds)
     heat_ = _Found(lambda fitted: fitted.heat)
-    image_heat_ = _Found(lambda fitted: fitted.image_heat)
+    looks_normal_ = _Found(lambda fitted: fitted.looks_normal)
     describer_ = _Found(lambda fitted: fitted.describer)
     n_dims_ = _Found(lambda fitted: fitted.n_dims)
     images_ = _Found(lambda fitted: fitted.images)

@@ -10,17 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from flawsort.backbones import BackboneInfo
+from flawsort.backbones import BackboneChoice, BackboneInfo
 from flawsort.backbones.embed import nothing_usable
 from flawsort.clusters import group
 from flawsort.clusters.assign import Groups
 from flawsort.clusters.kinds import sort_regions
 from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints, Progress, SetAside
+from flawsort.embeddings.axes import MEAN_SHARE, MeanPatch, share_among_peers
 from flawsort.embeddings.describer import (
     EVERY_PATCH_ALIKE,
     Described,
@@ -33,7 +34,7 @@ from flawsort.embeddings.heat import calibrate
 from flawsort.embeddings.method import Method
 from flawsort.embeddings.regions import join_regions
 from flawsort.fitting.checks import check_count, input_warnings
-from flawsort.fitting.fitted import BackboneChoice, Fitted
+from flawsort.fitting.fitted import Fitted
 from flawsort.fitting.memory import USUAL_SIZES, Sizes
 from flawsort.fitting.parts import Part
 from flawsort.fitting.runner import Embed, Runner, describe_batches, make_batches, rows_of
@@ -42,13 +43,12 @@ from flawsort.images.inputs import content_rows, groups_of, used_images
 from flawsort.images.view import View
 from flawsort.scores.engines import Engine
 from flawsort.scores.reference import (
-    Comparison,
     NormalReference,
     PeerReference,
-    Reference,
     compare_with_peers,
     usual_peers,
 )
+from flawsort.scores.views import Compared, combine
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,16 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class KnownGood:
-    """The normal images. scores: of some normals compared with the others, None if there are too
-    few. images: those that are used. notes: for the user."""
+    """The normal images.
 
-    reference: NormalReference
-    scores: Floats | None = None
+    references: of each view. scores: of each view, of some normals compared with the others; None
+    if there are too few normals. grids, valid: of the same normals in each view. means: how mean
+    patches are measured in each view. images: those that are used. notes: for the user.
+    """
+
+    references: tuple[NormalReference, ...]
+    scores: tuple[Floats, ...] | None = None
+    means: tuple[MeanPatch | None, ...] = ()
     images: ImageSet | None = None
     notes: tuple[str, ...] = ()
 
@@ -110,15 +115,15 @@ def fit_set(
     options: FitOptions,
     *,
     view: View,
-    backbone: BackboneInfo | None,
-    opened: BackboneChoice,
+    backbones: tuple[BackboneInfo, ...],
+    opened: tuple[BackboneChoice, ...],
     runner: Runner | None = None,
     clock: Stopwatch | None = None,
 ) -> Fitted:
     """Describe a set, group it, and put everything in the order of the images given.
 
     runner: describes the batches of a streamed set; None holds the whole set in memory.
-    view, backbone, opened: how the images are viewed, for the record.
+    view, backbones, opened: how the images are viewed, for the record.
     """
     clock = clock or Stopwatch()
     with clock("embed"):
@@ -154,13 +159,13 @@ def fit_set(
         groups = Groups.of(embeddings[order], grouped.labels[order], most=most)
         regions = sort_regions(described.outlines, described.region_embeddings, groups, rows)
     notes = () if known is None else known.notes
-    if backbone is not None:  # Bags have no files to name
+    if backbones:  # Bags have no files to name
         notes += tuple(input_warnings(images, used_normals))
     return Fitted(
         images=images,
         normals=used_normals,
         view=view,
-        backbone=backbone,
+        backbones=backbones,
         opened=opened,
         describer=found.describer,
         grid=found.grid,
@@ -195,19 +200,24 @@ def known_good(
     with clock("embed"):
         chosen = normals if whole else normals.sampled(seed, options.sizes)
         held = chosen.hold()
-        reference = NormalReference.from_bags(
-            held.bags, exact=options.method.exact, engine=options.engine, random_state=seed
+        views = held.bags.views
+        references = tuple(
+            NormalReference.from_bags(
+                one, exact=options.method.exact, engine=options.engine, random_state=seed
+            ).for_many(n_images, one.n_patches)
+            for one in views
         )
-        reference = reference.for_many(n_images, held.bags.n_patches)
     with clock("calibrate"):
-        scores = reference.scores_of_normals(held.bags)
+        scores = [ref.scores_of_normals(one) for ref, one in zip(references, views, strict=True)]
+        means = tuple(map(MeanPatch.of_normals, views))
     notes: tuple[str, ...] = ()
     if len(chosen.contents) < len(normals.contents):
         notes = (
             f"Used a sample of {len(held.contents):,} of the {len(normals.contents):,} normal "
             "images, as many as fit in memory.",
         )
-    return KnownGood(reference, scores, held.images, notes)
+    known = [values for values in scores if values is not None]
+    return KnownGood(references, tuple(known) or None, means, held.images, notes)
 
 
 def describe_set(
@@ -256,15 +266,25 @@ def _begin(source: Source, known: KnownGood | None, options: FitOptions, *, whol
     sample = _everything(source, options) if whole else _drawn(source, known, options)
     bags = sample.bags
     if method.weights == "uniform":
-        describer, how = every_patch_alike(method), EVERY_PATCH_ALIKE
+        describer, how = every_patch_alike(method, bags), EVERY_PATCH_ALIKE
         peer_of: dict[str, int] = {}
         features = describer.features(bags) if whole else None
     else:
-        n_images = len(source.contents)
-        looked, reference, peer_of = _compare(sample, n_images, known, options, whole=whole)
-        heat = calibrate(looked.scores, bags.valid, None if known is None else known.scores)
+        compared, peer_of = _compare(sample, len(source.contents), known, options, whole=whole)
+        normal_scores = None if known is None else known.scores
+        together = combine(compared, bags, normal_scores, calibrated=method.calibrated)
+        looked = together.comparison
+        heat = calibrate(looked.scores, bags.valid, together.normal_scores)
         describer = fit_state(
-            method, reference, bags, looked, sample.order, heat=heat, progress=progress
+            method,
+            together.reference,
+            bags,
+            looked,
+            sample.order,
+            heat=heat,
+            means=_means(bags, known, method),
+            mean_share=_mean_share(compared, bags, known, method),
+            progress=progress,
         )
         how = looked.how
         features = describer.pool(bags, looked, progress=progress) if whole else None
@@ -279,34 +299,74 @@ def _compare(
     options: FitOptions,
     *,
     whole: bool,
-) -> tuple[Comparison, Reference, dict[str, int]]:
-    """Compare the sample. Returns the comparison, the reference, and the row of each peer by
-    digest. n_images: of the set."""
-    bags, method, progress = sample.bags, options.method, options.progress
+) -> tuple[list[Compared], dict[str, int]]:
+    """Compare the sample in each view. Returns the comparisons with their references, and the row
+    of each peer by digest. n_images: of the set."""
+    views = sample.bags.views
     if known is not None:
-        normals = known.reference.for_many(n_images, bags.n_patches)
-        return normals.compare(bags, progress=progress), normals, {}
+        pairs = zip(known.references, views, strict=True)
+        return [_with_normals(one, bags, n_images, options) for one, bags in pairs], {}
     if whole:
-        # One product of two bags serves both of them, which halves the work.
-        comparison, peers = compare_with_peers(
-            bags,
-            n_peers=method.n_peers,
-            nearest_share=method.nearest_share,
-            engine=options.engine,
-            counts=options.sizes.peers,
-            random_state=options.random_state,
-            progress=progress,
-        )
-        return comparison, peers, {}
-    count = min(_n_peers(options, n_images), len(bags))
-    patches = bags.patches[:count].copy()  # frees the rest of the sample
-    sampled = PeerReference(
-        patches, method.nearest_share, engine=options.engine, counts=options.sizes.peers
-    )
-    reference = sampled.for_many(n_images, bags.n_patches)
+        return [_with_all_peers(bags, options) for bags in views], {}
+    count = min(_n_peers(options, n_images), len(sample.bags))
     peer_of = {digest: row for row, digest in enumerate(sample.images.digests[:count])}
     self_rows = rows_of(sample.images.digests, peer_of)
-    return reference.compare(bags, self_rows=self_rows, progress=progress), reference, peer_of
+    return [_with_peers(bags, count, self_rows, n_images, options) for bags in views], peer_of
+
+
+def _with_normals(
+    reference: NormalReference, bags: Bags, n_images: int, options: FitOptions
+) -> Compared:
+    settled = reference.for_many(n_images, bags.n_patches)
+    return Compared(settled.compare(bags, progress=options.progress), settled)
+
+
+def _with_all_peers(bags: Bags, options: FitOptions) -> Compared:
+    """Compare a whole set. One product of two bags serves both of them, which halves the work."""
+    comparison, peers = compare_with_peers(
+        bags,
+        n_peers=options.method.n_peers,
+        nearest_share=options.method.nearest_share,
+        engine=options.engine,
+        counts=options.sizes.peers,
+        random_state=options.random_state,
+        progress=options.progress,
+    )
+    return Compared(comparison, peers)
+
+
+def _with_peers(
+    bags: Bags, count: int, self_rows: Ints, n_images: int, options: FitOptions
+) -> Compared:
+    """Compare a sample with its first `count` images. n_images: of the set."""
+    reference = PeerReference(
+        bags.patches[:count].copy(),  # frees the rest of the sample
+        options.method.nearest_share,
+        engine=options.engine,
+        counts=options.sizes.peers,
+    ).for_many(n_images, bags.n_patches)
+    comparison = reference.compare(bags, self_rows=self_rows, progress=options.progress)
+    return Compared(comparison, reference)
+
+
+def _means(bags: Bags, known: KnownGood | None, method: Method) -> tuple[MeanPatch | None, ...]:
+    """How mean patches are measured in each view; empty if they take no part."""
+    if method.mean_share == 0:
+        return ()
+    zero = [MeanPatch(np.zeros(one.dim, np.float32)) for one in bags.views]
+    if known is None:
+        return tuple(zero)
+    return tuple(mean or plain for mean, plain in zip(known.means, zero, strict=True))
+
+
+def _mean_share(
+    compared: list[Compared], bags: Bags, known: KnownGood | None, method: Method
+) -> float:
+    if method.mean_share is not None:
+        return method.mean_share
+    if known is not None:
+        return MEAN_SHARE
+    return share_among_peers(bags.views, [one.comparison.scores for one in compared])
 
 
 def _n_peers(options: FitOptions, n_images: int) -> int:
@@ -351,9 +411,17 @@ def _first_usable(
         aside += usable.set_aside[before:]
     if not bags:
         raise nothing_usable([*aside, *images.set_aside])
-    patches = np.concatenate([one.patches for one in bags])[:count]
-    valid = _all_valid([(one.valid, one.patches.shape[:2]) for one in bags])
-    return rows[:count], Bags(patches, bags[0].grid, None if valid is None else valid[:count])
+    return rows[:count], _first_bags(bags, count)
+
+
+def _first_bags(found: list[Bags], count: int) -> Bags:
+    """The first `count` of several bags, in all views."""
+    views = []
+    for parts in zip(*(one.views for one in found), strict=True):
+        patches = np.concatenate([one.patches for one in parts])[:count]
+        valid = _all_valid([(one.valid, one.patches.shape[:2]) for one in parts])
+        views.append(Bags(patches, parts[0].grid, None if valid is None else valid[:count]))
+    return replace(views[0], beside=tuple(views[1:]))
 
 
 def _joined(images: ImageSet, parts: list[Part], begun: _Begun) -> DescribedSet:

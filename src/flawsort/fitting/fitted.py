@@ -5,32 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.backbones import BackboneInfo
+from flawsort.backbones import BackboneChoice, BackboneInfo
 from flawsort.backbones.base import INPUT_SIZE_OF_PATCHES
 from flawsort.clusters.advice import Advice
 from flawsort.clusters.kinds import Kinds, Regions, find_plain_groups, kinds_of_images
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bools, Floats, ImageSet
 from flawsort.embeddings.describer import Describer
-from flawsort.embeddings.extent import N_EXTENTS
-from flawsort.embeddings.heat import HeatScale, image_heat
+from flawsort.embeddings.heat import HeatScale
+from flawsort.embeddings.weights import image_scores
 from flawsort.images.view import View
-
-
-@dataclass(frozen=True)
-class BackboneChoice:
-    """How to open a backbone again. name: of a backbone or network, or the path of an ONNX file.
-    weights: a file with the network's weights. image_size: if the backbone does not fix it."""
-
-    name: str | Path
-    weights: str | Path | None = None
-    image_size: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,7 +27,7 @@ class Fitted:
     """All results of a fit, in the order of the images given.
 
     images, normals: those used, and those set aside. view: how each file is viewed.
-    backbone: None if Bags were given. opened: how to open that backbone again.
+    backbones: one for each view, none if Bags were given. opened: how to open them again.
     describer: describes new images. grid: rows and columns of the patches.
     scores, weights: (n, n_patches). valid: (n, n_patches), None if all patches count.
     embeddings: (n, dim). regions: the unusual places. linkage: (n - 1, 4). labels: (n,).
@@ -50,8 +39,8 @@ class Fitted:
     images: ImageSet
     normals: ImageSet | None
     view: View
-    backbone: BackboneInfo | None
-    opened: BackboneChoice
+    backbones: tuple[BackboneInfo, ...]
+    opened: tuple[BackboneChoice, ...]
     describer: Describer
     grid: tuple[int, int]
     scores: Floats
@@ -96,15 +85,20 @@ class Fitted:
         return self.describer.heat
 
     @property
-    def n_dims(self) -> int:
-        """The number of dimensions of a patch."""
-        extents = 0 if self.describer.axes is None else N_EXTENTS
-        return int(self.embeddings.shape[1]) - extents
+    def backbone(self) -> BackboneInfo | None:
+        """The backbone of the first view; None if Bags were given."""
+        return self.backbones[0] if self.backbones else None
 
     @property
-    def bag_shape(self) -> tuple[int, int]:
-        """(n_patches, dim) of each bag."""
-        return int(self.scores.shape[1]), self.n_dims
+    def n_dims(self) -> int:
+        """The number of dimensions of a patch in the first view."""
+        return self.describer.looks[0].dim
+
+    @property
+    def bag_shapes(self) -> tuple[tuple[int, int], ...]:
+        """(n_patches, dim) of each bag in each view. n_patches is that of the images, which may
+        have several tiles."""
+        return self.describer.shapes
 
     @property
     def input_size(self) -> tuple[int, int]:
@@ -112,18 +106,18 @@ class Fitted:
         return INPUT_SIZE_OF_PATCHES if self.backbone is None else self.backbone.input_size
 
     @cached_property
-    def image_heat(self) -> Floats | None:
-        """(n,): the heat of each image. None without known-good images, since only they show what
-        is normal: compared with peers, a faint flaw may look normal."""
-        reference = self.describer.reference
-        if reference is None or not reference.knows_normal:
+    def looks_normal(self) -> Bools | None:
+        """(n,): whether an image is no more unusual than known-good ones. None without enough of
+        these: compared with peers, a faint flaw may look normal."""
+        if self.heat.normal_below is None:
             return None
-        return image_heat(self.scores, self.heat, self.valid)
+        normal: Bools = image_scores(self.scores, self.valid) < self.heat.normal_below
+        return normal
 
     @cached_property
     def plain_groups(self) -> frozenset[int]:
         """The groups without a flaw."""
-        return find_plain_groups(self.image_heat, self.labels, self.regions.outlines.images)
+        return find_plain_groups(self.looks_normal, self.labels, self.regions.outlines.images)
 
     @cached_property
     def kinds(self) -> Kinds:

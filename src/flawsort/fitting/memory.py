@@ -45,7 +45,7 @@ class Sizes:
         patches of the normals, their inverted lists, and building these.
     """
 
-    in_memory: int = 2**30
+    in_memory: int = 2**31
     batch_images: int = 64
     sample_images: int = 512
     min_normals: int = 64
@@ -68,18 +68,28 @@ USUAL_SIZES = Sizes()
 
 @dataclass(frozen=True)
 class Need:
-    """The memory that a set needs. n_patches, dim: of a bag. n_peers: of a streamed run."""
+    """The memory that a set needs. shapes: (n_patches, dim) of a bag in each view. n_peers: of a
+    streamed run."""
 
     n_images: int
     n_normals: int
-    n_patches: int
-    dim: int
+    shapes: tuple[tuple[int, int], ...]
     n_peers: int = 0
     sizes: Sizes = USUAL_SIZES
 
     @property
     def bag(self) -> int:
-        return 2 * self.n_patches * self.dim
+        return sum(2 * n_patches * dim for n_patches, dim in self.shapes)
+
+    @property
+    def n_patches(self) -> int:
+        """Of the first view, which scores and weights have."""
+        return self.shapes[0][0]
+
+    @property
+    def dim(self) -> int:
+        """The number of columns of an embedding, about: pooled and mean patches of each view."""
+        return sum(2 * dim for _, dim in self.shapes)
 
     @property
     def bags(self) -> int:
@@ -93,7 +103,7 @@ class Need:
         # Scores and weights in single precision, with copies and intermediate results.
         results = self.n_images * (32 * self.n_patches + 16 * self.dim + sizes.per_image)
         # For peers, two copies of the patches in eight bits, and the nearest distances of each.
-        peers = self.n_images * self.n_patches * (2 * self.dim + 128)
+        peers = self.n_images * max(n * (2 * dim + 128) for n, dim in self.shapes)
         known = min(sizes.bank, 3 * self.n_normals * self.bag)
         return sizes.base + self.bags + results + max(peers, known)
 

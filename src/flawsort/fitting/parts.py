@@ -29,6 +29,7 @@ from flawsort.core.storage import Piece
 from flawsort.core.store import Store
 from flawsort.embeddings.describer import Describer, Features
 from flawsort.embeddings.regions import Outlines, RegionFeatures
+from flawsort.scores.views import stored_views
 
 # Parts of a run that was interrupted a month ago are removed: they only fill the disk.
 ABANDONED_AFTER = 30 * 24 * 3600
@@ -158,17 +159,18 @@ def run_setting(
     content = hashlib.sha256()
     kind = "none"
     if reference is not None:
-        stored = reference.stored()
-        kind = stored.kind
-        for array in (stored.patches, *(stored.lists or ())):
-            content.update(_bytes(array))
-        engine = engine or reference.engine.name
-    if describer.whitening is not None:
-        content.update(_bytes(describer.whitening))
+        kind, engine = reference.kind, engine or reference.engine.name
+        for stored in stored_views(reference):
+            for array in stored.arrays():
+                content.update(_bytes(array))
+    for look in describer.looks:
+        for part in look.arrays().values():
+            content.update(_bytes(part))
     images = "".join(digest for batch in batches for digest in batch.images.digests)
     return {
         "bags": bags,
         "method": asdict(describer.method),
+        "views": describer.shapes,
         "temperature": describer.temperature,
         "spread": describer.spread,
         "heat": asdict(describer.heat),

@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from flawsort.backbones import load_backbone
-from flawsort.backbones.embed import cache_setting, embed_batch
+from flawsort.backbones import BackboneChoice, open_backbone
 from flawsort.core import errors
 from flawsort.core.devices import CPU, Cuda, gpu_of
 from flawsort.core.errors import BackboneError, FlawsortError, InputError, OptionError
@@ -33,6 +32,7 @@ from flawsort.embeddings.describer import Describer
 from flawsort.fitting.parts import Batch, Part, PartFiles, run_setting
 from flawsort.fitting.ray_cluster import check_one_machine, connected, n_fitting
 from flawsort.fitting.runner import describe_batch
+from flawsort.fitting.source import FileSource, embed_views
 from flawsort.images.view import View
 from flawsort.scores.engines import ARITHMETIC, CpuEngine, Engine, choose_engine
 
@@ -46,14 +46,12 @@ MAX_DEATHS = 4
 class WorkerSpec:
     """How a worker embeds and compares. It is sent to every worker, so it is small.
 
-    backbone, weights, view: as for AnomalyClusterer; files that they name must be at the same path
-    on every machine. setting: of the bags (`cache_setting`), to check that a worker has the same
-    backbone. cpus, gpus: of one worker.
+    backbones, view: how images are viewed; files that they name must be at the same path on every
+    machine. setting: of the bags (`FileSource.bag_setting`), to check that a worker has the same
+    backbones. cpus, gpus: of one worker.
     """
 
-    backbone: str
-    weights: str | None
-    image_size: int | None
+    backbones: tuple[BackboneChoice, ...]
     view: View
     setting: dict[str, object]
     arithmetic: str | None
@@ -63,13 +61,11 @@ class WorkerSpec:
 
 def ray_runner(
     *,
-    backbone: str | Path,
+    backbones: Sequence[BackboneChoice],
     setting: Mapping[str, object],
     view: View,
     parts: str | Path | None,
     cache: Path | None = None,
-    weights: str | Path | None = None,
-    image_size: int | None = None,
     device: str | None = None,
     arithmetic: str | None = None,
     address: str | None = None,
@@ -79,7 +75,7 @@ def ray_runner(
 ) -> RayRunner:
     """A runner with workers on a Ray cluster.
 
-    setting: `cache_setting` of the backbone and the view. parts: a folder that all machines share,
+    setting: `bag_setting` of the source. parts: a folder that all machines share,
     or a URL. None if all workers are on this machine: the parts are kept in the cache, or, without
     a cache, in a temporary folder that is removed after reading. device: None or "cpu" for the
     CPU; "cuda" gives each worker a GPU, or the fraction gpus_per_worker of one. address: of a
@@ -98,9 +94,7 @@ def ray_runner(
     if gpus < 0 or (gpus > 1 and gpus != int(gpus)):
         raise OptionError(f"gpus_per_worker must be 0 to 1, or a whole number. Got {gpus}.")
     spec = WorkerSpec(
-        backbone=_absolute(str(backbone)),
-        weights=None if weights is None else os.path.abspath(weights),
-        image_size=image_size,
+        backbones=tuple(map(_absolute, backbones)),
         view=(
             dataclasses.replace(view, mask=view.mask.absolute())
             if isinstance(view.mask, Path)
@@ -148,17 +142,14 @@ class BatchWorker:
         import ray
 
         self._view = spec.view
-        self._backbone = load_backbone(
-            spec.backbone,
-            image_size=spec.image_size,
-            weights=None if spec.weights is None else Path(spec.weights),
-            device=_device(spec),
-        )
-        if cache_setting(self._backbone, self._view) != spec.setting:
+        backbones = (open_backbone(one, device=_device(spec)) for one in spec.backbones)
+        self._backbones = tuple(backbones)
+        source = FileSource(ImageSet((), (), ()), self._backbones, self._view)
+        if source.bag_setting != spec.setting:
+            names = " or ".join(f"'{one.name}'" for one in spec.backbones)
             raise BackboneError(
-                f"The backbone '{spec.backbone}' or the mask on {platform.node()} differs from "
-                "that on the machine that started the run. Install the same files on every "
-                "machine."
+                f"The backbone {names} or the mask on {platform.node()} differs from that on the "
+                "machine that started the run. Install the same files on every machine."
             )
         self._describer: Describer = ray.get(shared[0])
         reference = self._describer.reference
@@ -191,7 +182,7 @@ class BatchWorker:
         return None
 
     def _embed(self, images: ImageSet) -> tuple[Bags | None, ImageSet]:
-        return embed_batch(images, self._backbone, self._view)
+        return embed_views(images, self._backbones, self._view)
 
 
 @dataclass
@@ -354,7 +345,11 @@ def _address(source: Source) -> bytes:
     return os.fsencode(str(source.absolute()))
 
 
-def _absolute(backbone: str) -> str:
-    """The absolute path of an ONNX file; a name unchanged."""
-    path, mark, outputs = backbone.partition("#")
-    return os.path.abspath(path) + mark + outputs if path.lower().endswith(".onnx") else backbone
+def _absolute(choice: BackboneChoice) -> BackboneChoice:
+    """The same choice with absolute paths; a name unchanged."""
+    name = str(choice.name)
+    path, mark, outputs = name.partition("#")
+    if path.lower().endswith(".onnx"):
+        name = os.path.abspath(path) + mark + outputs
+    weights = None if choice.weights is None else os.path.abspath(choice.weights)
+    return dataclasses.replace(choice, name=name, weights=weights)

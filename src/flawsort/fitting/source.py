@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 
 from flawsort.backbones import Backbone
 from flawsort.backbones.cache import BagCache, default_cache_folder
-from flawsort.backbones.embed import cache_setting, embed, embed_batch
+from flawsort.backbones.embed import Embedded, cache_setting, embed, embed_batch
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, ImageSet, Progress
 from flawsort.embeddings.method import Method
@@ -54,7 +54,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class FileSource:
-    """Files or arrays that a backbone embeds.
+    """Files or arrays that backbones embed, one for each view.
 
     cache: a folder for bags, "auto" for the user's cache folder, None for no cache. kind: "image"
     or "normal", for messages and progress. keep_bags: store the bags of batches in the user's
@@ -62,7 +62,7 @@ class FileSource:
     """
 
     images: ImageSet
-    backbone: Backbone
+    backbones: tuple[Backbone, ...]
     view: View
     cache: str | Path | None = None
     progress: Progress | None = None
@@ -82,32 +82,41 @@ class FileSource:
     @property
     def bag_setting(self) -> dict[str, object]:
         """Everything that decides a bag besides the image's content."""
-        return cache_setting(self.backbone, self.view)
+        return {"views": [cache_setting(backbone, self.view) for backbone in self.backbones]}
 
     @property
     def setting(self) -> dict[str, object]:
         return {**self.bag_setting, "max_pixels": self.view.max_pixels}
 
     def batch(self, images: ImageSet) -> tuple[Bags | None, ImageSet]:
-        cache = None if self.cache == "auto" and not self.keep_bags else self._bag_cache()
-        return embed_batch(images, self.backbone, self.view, cache)
+        keep = self.cache != "auto" or self.keep_bags
+        caches = [self._bag_cache(backbone) if keep else None for backbone in self.backbones]
+        return embed_views(images, self.backbones, self.view, caches)
 
     def hold(self) -> HeldSource:
-        embedded = embed(
-            self.contents,
-            self.backbone,
-            self.view,
-            cache=self._bag_cache(),
-            kind=self.kind,
-            progress=self.progress,
-        )
-        return HeldSource(used_images(self.images, embedded.images), embedded.images, embedded.bags)
+        contents = self.contents
+        found: list[Embedded] = []
+        for number, backbone in enumerate(self.backbones, start=1):
+            several = f", view {number} of {len(self.backbones)}"
+            embedded = embed(
+                contents,
+                backbone,
+                self.view,
+                cache=self._bag_cache(backbone),
+                kind=self.kind,
+                which=several if len(self.backbones) > 1 else "",
+                progress=self.progress,
+            )
+            contents = embedded.images
+            found.append(embedded)
+        bags = _beside([one.bags for one in found], [one.images for one in found], contents)
+        return HeldSource(used_images(self.images, contents), contents, bags)
 
     def sampled(self, random_state: int, sizes: Sizes) -> FileSource:
         probe = self.first_bag()
         if probe is None:  # `hold` says why
             return self
-        most = max(sizes.min_normals, int(sizes.in_memory // probe.patches.nbytes))
+        most = max(sizes.min_normals, int(sizes.in_memory // probe.nbytes))
         order = np.random.default_rng(random_state).permutation(len(self.contents))
         chosen = {self.contents.digests[row] for row in order[:most]}
         rows = [row for row, digest in enumerate(self.images.digests) if digest in chosen]
@@ -116,21 +125,53 @@ class FileSource:
     def first_bag(self) -> Bags | None:
         """The bag of the first usable image, to measure its size."""
         for row in range(len(self.images)):
-            probe, _ = embed_batch(self.images.take([row]), self.backbone, self.view)
+            probe, _ = embed_views(self.images.take([row]), self.backbones, self.view)
             if probe is not None:
                 return probe
         return None
 
     def prune(self) -> None:
-        cache = self._bag_cache()
+        cache = self._bag_cache(self.backbones[0])  # one limit serves all views
         if cache:
             cache.prune()
 
-    def _bag_cache(self) -> BagCache | None:
+    def _bag_cache(self, backbone: Backbone) -> BagCache | None:
         folder = self.cache_folder
         if folder is None:
             return None
-        return BagCache(folder, self.bag_setting, max_pixels=self.view.max_pixels)
+        setting = cache_setting(backbone, self.view)
+        return BagCache(folder, setting, max_pixels=self.view.max_pixels)
+
+
+def embed_views(
+    images: ImageSet,
+    backbones: Sequence[Backbone],
+    view: View,
+    caches: Sequence[BagCache | None] | None = None,
+) -> tuple[Bags | None, ImageSet]:
+    """The bags of a batch in all views, of the images that are usable in each (None if there are
+    none), and these images. caches: one for each backbone."""
+    found: list[Bags] = []
+    usable: list[ImageSet] = []
+    for backbone, cache in zip(backbones, caches or [None] * len(backbones), strict=True):
+        bags, images = embed_batch(images, backbone, view, cache)
+        if bags is None:
+            return None, images
+        found.append(bags)
+        usable.append(images)
+    return _beside(found, usable, images), images
+
+
+def _beside(found: list[Bags], usable: list[ImageSet], images: ImageSet) -> Bags:
+    """The bags of several views of the same images. usable: the images of each; an image that fails
+    in one view is left out of all."""
+    matched = []
+    for bags, own in zip(found, usable, strict=True):
+        if len(own) > len(images):
+            row_of = {digest: row for row, digest in enumerate(own.digests)}
+            bags = bags.take([row_of[digest] for digest in images.digests])
+        matched.append(bags)
+    return replace(matched[0], beside=tuple(matched[1:])) if len(matched) > 1 else matched[0]
 
 
 @dataclass(frozen=True)
@@ -171,10 +212,10 @@ class HeldSource:
 
 def held_sources(bags: Bags, normals: Bags | None) -> tuple[HeldSource, HeldSource | None]:
     """Check images and normals that a caller gave as Bags."""
-    if normals is not None and normals.patches.shape[1:] != bags.patches.shape[1:]:
+    if normals is not None and normals.shapes != bags.shapes:
         raise InputError(
-            "Images and normals must have the same number of patches and dimensions. Got "
-            f"{bags.patches.shape[1:]} and {normals.patches.shape[1:]}."
+            "Images and normals must have the same number of patches and dimensions in every view. "
+            f"Got {_listed(bags.shapes)} and {_listed(normals.shapes)}."
         )
     return HeldSource.of(bags), None if normals is None else HeldSource.of(normals)
 
@@ -196,5 +237,9 @@ def streams(
     all_pairs = compared and (peers == "all" or peers >= n)
     n_normals = 0 if normals is None else len(normals.contents)
     sampled = int(peers) if compared and peers != "all" else 0
-    need = Need(n, n_normals, probe.n_patches, probe.dim, sampled, sizes)
+    need = Need(n, n_normals, probe.shapes, sampled, sizes)
     return must_stream(need, limit, all_pairs=all_pairs)
+
+
+def _listed(shapes: Sequence[tuple[int, int]]) -> str:
+    return ", ".join(map(str, shapes))

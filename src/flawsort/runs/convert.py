@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort._version import __version__
-from flawsort.backbones import BackboneInfo, catalogue, find_network
+from flawsort.backbones import BackboneChoice, BackboneInfo, catalogue, find_network
 from flawsort.backbones.base import POOLING_KERNEL
 from flawsort.clusters.advice import Advice, Candidate
 from flawsort.clusters.placement import centres, place
@@ -22,18 +22,25 @@ from flawsort.core.errors import FlawsortError, InputError, RunError
 from flawsort.core.records import ImageSet, Ints, SetAside
 from flawsort.core.threads import in_threads
 from flawsort.embeddings.describer import Describer
-from flawsort.embeddings.extent import ExtentAxes
-from flawsort.embeddings.method import PRESETS, Method
+from flawsort.embeddings.method import preset_of
 from flawsort.embeddings.weights import image_scores
-from flawsort.fitting.fitted import BackboneChoice, Fitted
+from flawsort.fitting.fitted import Fitted
 from flawsort.images.view import UnreadableImage, View, locate, thumbnail
 from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION
 from flawsort.runs.map import two_dimensional_layout
+from flawsort.runs.model import (
+    axes_of,
+    describe_looks,
+    looks_of,
+    method_of,
+    reference_of,
+    view_arrays,
+)
 from flawsort.runs.preview import PAGE, Limits, shown_rows
 from flawsort.runs.run import Manifest, Run
 from flawsort.runs.tables import image_flags, images_table, regions_table
-from flawsort.scores.engines import Engine, choose_engine
-from flawsort.scores.reference import Reference, StoredReference, restore_reference
+from flawsort.scores.engines import choose_engine
+from flawsort.scores.views import StoredView, stored_views
 
 # (number of images, long side of their thumbnails): keeps a report within tens of megabytes.
 THUMBNAIL_SIDES = ((500, 256), (1500, 192), (4000, 128))
@@ -45,10 +52,10 @@ def make_run(fitted: Fitted, *, limits: Limits = PAGE) -> Run:
     thumbnails."""
     middles = centres(fitted.embeddings, fitted.labels)
     placed = place(fitted.embeddings, fitted.labels, middles)
-    flags = image_flags(fitted.images, placed, fitted.image_heat)
+    flags = image_flags(fitted.images, placed, fitted.looks_normal)
     unusual = image_scores(fitted.scores, fitted.valid)
-    reference = fitted.describer.reference
-    stored = None if reference is None else reference.stored()
+    stored = _stored_views(fitted.describer)
+    first = stored[0].reference if stored else None
     table = images_table(fitted.images, fitted.labels, unusual, placed, fitted.kinds, flags)
     boxes = _boxes(fitted)
     return Run(
@@ -62,9 +69,10 @@ def make_run(fitted: Fitted, *, limits: Limits = PAGE) -> Run:
         embeddings=fitted.embeddings,
         linkage=fitted.linkage,
         layout=_layout(fitted),
-        reference=None if stored is None else stored.patches,
-        lists=None if stored is None else stored.lists,
-        whitening=fitted.describer.whitening,
+        reference=None if first is None else first.patches,
+        lists=None if first is None else first.lists,
+        whitening=fitted.describer.looks[0].whitening,
+        views=view_arrays(stored, fitted.describer.looks) or None,
         mask=fitted.view.mask_bytes(),
         thumbnails=make_thumbnails(
             fitted.images, fitted.view, fitted.input_size, shown_rows(table, limits)
@@ -120,10 +128,8 @@ def _fitted_of(run: Run, device: str | None, arithmetic: str | None) -> Fitted:
         images=run.images,
         normals=_normals(run),
         view=run.view,
-        backbone=_backbone_info(manifest["backbone"]),
-        opened=BackboneChoice(
-            model["backbone"], model.get("backbone_weights"), model["image_size"]
-        ),
+        backbones=_backbone_infos(manifest),
+        opened=_choices(model),
         describer=describer,
         grid=run.grid,
         scores=run.scores,
@@ -145,16 +151,17 @@ def _fitted_of(run: Run, device: str | None, arithmetic: str | None) -> Fitted:
 
 def _describer(run: Run, device: str | None, arithmetic: str | None) -> Describer:
     model = run.manifest["model"]
-    method, axes = Method(**model["method"]), model["axes"]
+    method = method_of(model)
     engine = choose_engine(device, arithmetic, exact=method.exact is True)
     return Describer(
         method,
-        _reference(run, engine),
+        looks_of(run),
+        reference_of(run, method, engine),
         model["temperature"],
         model["spread"],
         run.heat,
-        None if run.whitening is None else np.asarray(run.whitening, np.float32),
-        None if axes is None else ExtentAxes(tuple(axes["centres"]), tuple(axes["scales"])),
+        model.get("mean_share", 0.0),
+        axes_of(model, run.embeddings.shape[1]),
     )
 
 
@@ -178,19 +185,32 @@ def _normals(run: Run) -> ImageSet | None:
     )
 
 
-def _reference(run: Run, engine: Engine) -> Reference | None:
-    """The stored reference for new images."""
-    fitted = run.manifest["model"]
-    if run.reference is None:
-        return None
-    stored = StoredReference(fitted["reference"], run.reference, run.lists)
-    nearest_share = fitted["method"]["nearest_share"]
-    return restore_reference(stored, nearest_share=nearest_share, engine=engine)
+def _stored_views(describer: Describer) -> tuple[StoredView, ...]:
+    return () if describer.reference is None else stored_views(describer.reference)
 
 
-def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:
-    if entry is None:
-        return None
+def _choices(model: dict[str, Any]) -> tuple[BackboneChoice, ...]:
+    """How the backbones of a run are opened."""
+    entries = model.get("views") or [model]  # older runs have one
+    return tuple(
+        BackboneChoice(
+            entry["backbone"],
+            entry.get("backbone_weights"),
+            entry["image_size"],
+            entry.get("grid_side"),
+        )
+        for entry in entries
+    )
+
+
+def _backbone_infos(manifest: Manifest) -> tuple[BackboneInfo, ...]:
+    first = manifest["backbone"]
+    if first is None:
+        return ()
+    return tuple(map(_backbone_info, [first, *manifest.get("beside", [])]))
+
+
+def _backbone_info(entry: dict[str, Any]) -> BackboneInfo:
     height, width = entry["input_size"]
     return BackboneInfo(
         entry["name"],
@@ -199,6 +219,7 @@ def _backbone_info(entry: dict[str, Any] | None) -> BackboneInfo | None:
         entry["origin"],
         (height, width),
         entry.get("pooling_kernel", POOLING_KERNEL),  # missing in older runs
+        entry.get("grid"),
     )
 
 
@@ -217,7 +238,8 @@ def _manifest(fitted: Fitted) -> Manifest:
         "seed": int(fitted.random_state),
         "settings": _settings(fitted),
         "scored": fitted.scored,
-        "backbone": _backbone(fitted),
+        "backbone": next(iter(_backbones(fitted)), None),
+        "beside": _backbones(fitted)[1:],
         "view": described,
         "grid": list(fitted.grid),
         "clusters": {
@@ -242,41 +264,51 @@ def _manifest(fitted: Fitted) -> Manifest:
 def _settings(fitted: Fitted) -> dict[str, Any]:
     """Every option that decided the result, under the name that users know."""
     view = fitted.view.describe()
-    preset = next((name for name, one in PRESETS.items() if one == fitted.describer.method), "own")
+    preset = preset_of(fitted.describer.method, fitted.opened) or "own"
     requested = fitted.n_clusters_requested
     return {
         "preset": preset,
         "clusters": requested if requested == "auto" else int(requested),
         **{name: value for name, value in asdict(fitted.describer.method).items()},
         "temperature in units of the scores": fitted.describer.temperature,
+        "share of the mean patches": fitted.describer.mean_share,
         **view,
         "seed": int(fitted.random_state),
     }
 
 
-def _backbone(fitted: Fitted) -> dict[str, Any] | None:
-    if fitted.backbone is None:
-        return None
-    info = asdict(fitted.backbone)
-    return {**info, "input_size": list(info["input_size"]), "dim": fitted.n_dims}
+def _backbones(fitted: Fitted) -> list[dict[str, Any]]:
+    """The backbone of each view; none if Bags were given."""
+    return [
+        {**asdict(info), "input_size": list(info.input_size), "dim": look.dim}
+        for info, look in zip(fitted.backbones, fitted.describer.looks, strict=False)
+    ]
 
 
 def _model(fitted: Fitted) -> dict[str, Any]:
     """What `assign` needs besides the arrays."""
-    describer, opened = fitted.describer, fitted.opened
-    backbone = str(opened.name)
-    if backbone not in catalogue() and find_network(backbone) is None:
-        backbone = str(Path(backbone).absolute())  # a file: absolute, to be found from any folder
-    weights = opened.weights
+    describer = fitted.describer
     return {
         "method": asdict(describer.method),
         "reference": None if describer.reference is None else describer.reference.kind,
         "temperature": describer.temperature,
         "spread": describer.spread,
+        "mean_share": describer.mean_share,
         "axes": None if describer.axes is None else asdict(describer.axes),
+        "looks": describe_looks(_stored_views(describer), describer.looks),
+        "views": [_choice(one) for one in fitted.opened],
+    }
+
+
+def _choice(opened: BackboneChoice) -> dict[str, Any]:
+    backbone, weights = str(opened.name), opened.weights
+    if backbone not in catalogue() and find_network(backbone) is None:
+        backbone = str(Path(backbone).absolute())  # a file: absolute, to be found from any folder
+    return {
         "backbone": backbone,
         "backbone_weights": None if weights is None else str(Path(weights).absolute()),
         "image_size": None if opened.image_size is None else int(opened.image_size),
+        "grid_side": opened.grid,
     }
 
 

@@ -30,7 +30,9 @@ from flawsort.core.storage import (
 from flawsort.runs.run import PARTS, Manifest, Run
 
 FORMAT_NAME = "flawsort-run"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+# Version 3 had one view, and no calibrated scores.
+READABLE_VERSIONS = (3, FORMAT_VERSION)
 MANIFEST = "manifest.json"
 REPORT = "report.html"
 # Files that people add to a run later.
@@ -178,11 +180,11 @@ def read_manifest(folder: Path) -> Manifest:
     declared = manifest.get("format") if isinstance(manifest, dict) else None
     if not isinstance(declared, dict) or declared.get("name") != FORMAT_NAME:
         raise RunError(f"'{folder}' is not a flawsort run: flawsort did not write its {MANIFEST}.")
-    if declared.get("version") != FORMAT_VERSION:
+    if declared.get("version") not in READABLE_VERSIONS:
         raise RunError(
             f"The run '{folder}' has format version {declared.get('version')}; this flawsort reads "
-            f"version {FORMAT_VERSION}. It was written by flawsort {manifest.get('flawsort')}: "
-            "install that version or newer to open it."
+            f"versions {' and '.join(map(str, READABLE_VERSIONS))}. It was written by flawsort "
+            f"{manifest.get('flawsort')}: install that version or newer to open it."
         )
     return dict(manifest)
 

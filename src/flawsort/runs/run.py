@@ -27,6 +27,7 @@ from flawsort.runs.stored import (
     ArraysPart,
     Content,
     FilePart,
+    NamedArraysPart,
     Part,
     PicturesPart,
     TablePart,
@@ -58,6 +59,8 @@ class Run:
         the others have empty bytes.
     lists: centres and offsets of the inverted lists by which `reference` is sorted, or None.
     whitening: (dim, dim), the matrix that residuals are multiplied by, or None without residuals.
+    views: the other arrays of the model, by name: calibration and mean patches of each view, and
+        the references of further views; None if there are none.
     mask: the file with the region of interest, or None.
     folder: where the run is saved, or None.
 
@@ -95,6 +98,9 @@ class Run:
         ArraysPart(files=("list-centres.npy", "list-offsets.npy"), optional=True),
     ] = None
     whitening: Annotated[Floats | None, ArrayPart(files=("whitening.npy",), optional=True)] = None
+    views: Annotated[
+        dict[str, NDArray[Any]] | None, NamedArraysPart(files=("views.npz",), optional=True)
+    ] = None
     mask: Annotated[bytes | None, FilePart(files=("mask",), optional=True)] = None
     folder: Path | None = None
 
@@ -164,7 +170,11 @@ class Run:
     @property
     def heat(self) -> HeatScale:
         """The scale of the heat maps."""
-        return HeatScale(float(self.manifest["heat"]["low"]), float(self.manifest["heat"]["high"]))
+        heat = self.manifest["heat"]
+        below = heat.get("normal_below")  # missing in older runs
+        return HeatScale(
+            float(heat["low"]), float(heat["high"]), None if below is None else float(below)
+        )
 
     @property
     def input_size(self) -> tuple[int, int]:

@@ -104,6 +104,19 @@ class ArraysPart(Part):
         return tuple(map(_load, contents))
 
 
+class NamedArraysPart(Part):
+    """Several arrays by name, in one .npz file."""
+
+    def encode(self, value: Any) -> tuple[Content, ...]:
+        content = io.BytesIO()
+        np.savez(content, **value)  # with a fixed date, so the bytes depend on the arrays alone
+        return (content.getvalue(),)
+
+    def decode(self, contents: list[bytes]) -> Any:
+        with np.load(io.BytesIO(contents[0]), allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TablePart(Part):
     """A table as a parquet file, and then as a CSV file for people."""

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from flawsort.clusters.kinds import Kinds, Regions
 from flawsort.clusters.placement import Placement, typicality
-from flawsort.core.records import Floats, ImageSet, Ints
+from flawsort.core.records import Bools, Floats, ImageSet, Ints
 from flawsort.core.tables import INTEGER, NUMBER, TEXT, Column, Columns, Table
 from flawsort.core.text import printable
-from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, HeatScale
+from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.regions import Outlines, mask_text
 
 # Separates the kinds of an image, in tables and in truths.
@@ -213,10 +213,10 @@ def _number_within(images: Ints) -> NDArray[np.int64]:
     return np.arange(len(images)) - np.searchsorted(images, images)
 
 
-def image_flags(images: ImageSet, placed: Placement, heat: Floats | None) -> list[list[str]]:
+def image_flags(images: ImageSet, placed: Placement, looks_normal: Bools | None) -> list[list[str]]:
     """For each image the words that people may filter by.
 
-    heat: (n_images,), from `image_heat`; None if there are no known-good images.
+    looks_normal: (n_images,); None if it is not known what is normal.
     """
     copies = {name for group in images.duplicates() for name in group}
     borderline = placed.borderline
@@ -225,7 +225,7 @@ def image_flags(images: ImageSet, placed: Placement, heat: Floats | None) -> lis
         words = ["duplicate"] if name in copies else []
         if borderline[row]:
             words.append("borderline")
-        if heat is not None and heat[row] < LOOKS_NORMAL_BELOW:
+        if looks_normal is not None and looks_normal[row]:
             words.append(LOOKS_NORMAL)
         flags.append(words)
     return flags

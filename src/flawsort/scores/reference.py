@@ -23,9 +23,9 @@ from flawsort.scores.peer_statistics import (
 
 # The largest bank of normal patches. More patches are sampled.
 BANK_BYTES = 512 * 2**20
-# Heat maps are calibrated on this many normals, each compared with the others. With fewer than
+# Scores are calibrated on this many normals, each compared with the others. With fewer than
 # MIN_CALIBRATION normals they are calibrated on the set itself.
-CALIBRATION_IMAGES = 16
+CALIBRATION_IMAGES = 32
 MIN_CALIBRATION = 8
 # The comparison is exact if it takes at most this share of the engine's limit for exact search.
 CALIBRATION_SHARE = 0.05
@@ -64,12 +64,18 @@ class Comparison:
     scores: (n_images, n_patches), how unusual each patch is. expected: a function of image rows
     (n_rows,) and chosen patches of these images (n_rows, n_chosen). It returns what the reference
     shows in their place, (n_rows, n_chosen, dim). how: a description of the comparison, for the
-    run.
+    run. views: the comparison of each view, if there are several or scores are calibrated.
     """
 
     scores: NDArray[np.float32]
     expected: Expected
     how: str
+    views: tuple[Comparison, ...] = ()
+
+    @property
+    def by_view(self) -> tuple[Comparison, ...]:
+        """The comparison of each view."""
+        return self.views or (self,)
 
 
 @dataclass(frozen=True)

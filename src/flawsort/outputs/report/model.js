@@ -42,7 +42,7 @@ function distance(i, centre, vectors = VECTORS) {
 
 // A group looks normal when nearly all of its images do.
 function looksNormal(rows) {
-  const cold = rows.filter((i) => PEAK[i] / 255 < D.looksNormalBelow);
+  const cold = rows.filter((i) => D.looksNormal[i]);
   return cold.length >= D.normalGroupShare * rows.length;
 }
 

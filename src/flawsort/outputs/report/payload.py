@@ -16,7 +16,7 @@ from flawsort.clusters.kinds import STANDING_OUT_SHARE
 from flawsort.clusters.placement import BORDERLINE_MARGIN
 from flawsort.core.records import Floats
 from flawsort.core.text import clean
-from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, NORMAL_GROUP_SHARE, colour_table
+from flawsort.embeddings.heat import NORMAL_GROUP_SHARE, colour_table
 from flawsort.outputs.web import k_span
 from flawsort.runs.run import Run
 
@@ -59,8 +59,7 @@ def payload(
         "layout": _pack(np.rint(np.clip(run.layout, 0.0, 1.0) * 65535), "<u2"),
         "candidates": [_candidate(entry) for entry in advice.get("candidates") or []],
         "advised": {key: advice.get(key) for key in ("k", "low", "high")} if advice else None,
-        # Only known-good images show what is normal.
-        "looksNormalBelow": LOOKS_NORMAL_BELOW if run.mode == "with normals" else 0,
+        "looksNormal": [int(normal) for normal in run.looks_normal],
         "normalGroupShare": NORMAL_GROUP_SHARE,
         "standingOutShare": STANDING_OUT_SHARE,
         "borderlineBelow": BORDERLINE_MARGIN,

@@ -1,0 +1,145 @@
+"""The fitted model of a run: its arrays and its entries in the manifest, and back.
+
+A run of format 3 has one view, whose scores are not calibrated and which has no mean patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flawsort.embeddings.axes import Axes, MeanPatch
+from flawsort.embeddings.describer import Look
+from flawsort.embeddings.extent import N_EXTENTS, ExtentAxes
+from flawsort.embeddings.method import Method
+from flawsort.runs.run import Run
+from flawsort.scores.engines import Engine
+from flawsort.scores.reference import Reference, StoredReference
+from flawsort.scores.usual import Usual
+from flawsort.scores.views import StoredView, restore_views
+
+
+def view_arrays(stored: Sequence[StoredView], looks: Sequence[Look]) -> dict[str, NDArray[Any]]:
+    """The arrays of all views by name, except those of the first view that a run declares itself:
+    its reference, lists and whitening. stored: empty without a reference."""
+    found: dict[str, NDArray[Any]] = {}
+    for number, look in enumerate(looks):
+        own: dict[str, NDArray[Any]] = dict(look.arrays())
+        if stored:
+            own |= _reference_arrays(stored[number])
+        if number == 0:
+            own = {name: own[name] for name in own if name not in _DECLARED}
+        found |= {_key(number, name): values for name, values in own.items()}
+    return found
+
+
+_DECLARED = ("reference", "list-centres", "list-offsets", "whitening")
+
+
+def _reference_arrays(stored: StoredView) -> dict[str, NDArray[Any]]:
+    found: dict[str, NDArray[Any]] = {"reference": stored.reference.patches}
+    if stored.reference.lists is not None:
+        centres, offsets = stored.reference.lists
+        found |= {"list-centres": centres, "list-offsets": offsets}
+    if stored.usual is not None:
+        found["places"] = stored.usual.places
+    return found
+
+
+def _key(number: int, name: str) -> str:
+    return f"view-{number}-{name}"
+
+
+def describe_looks(stored: Sequence[StoredView], looks: Sequence[Look]) -> list[dict[str, Any]]:
+    """The entry of each view in the manifest."""
+    entries = []
+    for number, look in enumerate(looks):
+        usual = stored[number].usual if stored else None
+        spread = None if usual is None else usual.spread
+        entries.append({"grid": list(look.grid), "dim": look.dim, "spread": spread})
+    return entries
+
+
+def method_of(model: dict[str, Any]) -> Method:
+    """The method of a run."""
+    fields = model["method"]
+    if "looks" not in model:
+        fields = {**fields, "calibrated": False, "mean_share": 0.0}
+    return Method(**fields)
+
+
+def looks_of(run: Run) -> tuple[Look, ...]:
+    """The state of each view."""
+    entries = run.manifest["model"].get("looks")
+    if entries is None:
+        extents = 0 if run.manifest["model"]["axes"] is None else N_EXTENTS
+        dim = int(run.embeddings.shape[1]) - extents
+        return (Look(run.grid, dim, _single(run.whitening)),)
+    return tuple(_look(run, number, entry) for number, entry in enumerate(entries))
+
+
+def _look(run: Run, number: int, entry: dict[str, Any]) -> Look:
+    rows, columns = entry["grid"]
+    arrays = _arrays(run, number)
+    centre, mean = arrays.get("mean-centre"), None
+    if centre is not None:
+        mean = MeanPatch(np.asarray(centre, np.float32), _single(arrays.get("mean-whitening")))
+    whitening = _single(arrays.get("whitening"))
+    return Look((int(rows), int(columns)), int(entry["dim"]), whitening, mean)
+
+
+def reference_of(run: Run, method: Method, engine: Engine) -> Reference | None:
+    """The stored reference for new images."""
+    if run.reference is None:
+        return None
+    model = run.manifest["model"]
+    entries = model.get("looks") or [{"spread": None, "grid": None}]
+    stored = []
+    for number, entry in enumerate(entries):
+        arrays = _arrays(run, number)
+        lists = None
+        if "list-centres" in arrays:
+            lists = (arrays["list-centres"], arrays["list-offsets"])
+        kept = StoredReference(model["reference"], arrays["reference"], lists)
+        usual, grid = None, None
+        if entry["spread"] is not None:
+            usual = Usual(np.asarray(arrays["places"], np.float32), float(entry["spread"]))
+            rows, columns = entry["grid"]
+            grid = (int(rows), int(columns))
+        stored.append(StoredView(kept, usual, grid))
+    return restore_views(stored, nearest_share=method.nearest_share, engine=engine)
+
+
+def axes_of(model: dict[str, Any], n_columns: int) -> Axes | None:
+    """How embeddings are joined. n_columns: of an embedding."""
+    axes = model["axes"]
+    if axes is None:
+        return None
+    if "blocks" not in axes:
+        extents = ExtentAxes(tuple(axes["centres"]), tuple(axes["scales"]))
+        return Axes((n_columns - N_EXTENTS,), (1.0,), extents)
+    extents = ExtentAxes(tuple(axes["extents"]["centres"]), tuple(axes["extents"]["scales"]))
+    return Axes(tuple(axes["blocks"]), tuple(axes["scales"]), extents)
+
+
+def _arrays(run: Run, number: int) -> dict[str, NDArray[Any]]:
+    """The arrays of one view by name."""
+    start = _key(number, "")
+    found = {
+        name.removeprefix(start): values
+        for name, values in (run.views or {}).items()
+        if name.startswith(start)
+    }
+    if number == 0:
+        centres, offsets = run.lists or (None, None)
+        declared = (run.reference, centres, offsets, run.whitening)
+        known = zip(_DECLARED, declared, strict=True)
+        found |= {name: values for name, values in known if values is not None}
+    return found
+
+
+def _single(values: NDArray[Any] | None) -> NDArray[np.float32] | None:
+    return None if values is None else np.asarray(values, np.float32)
