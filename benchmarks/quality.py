@@ -52,7 +52,14 @@ from flawsort.embeddings.weights import image_scores
 from flawsort.research.metrics import agreement, auroc, pixel_auroc, precision_and_recall
 from flawsort.research.truth import EXCLUDED_LABELS, LabelledSet, find_datasets, load_dataset
 from quality_results import Row, append_row, key_of, read_rows, rows_to_compare, source_version
-from quality_tables import HEADER, MODES, line_of, print_leave_one_out, print_summary
+from quality_tables import (
+    HEADER,
+    MODES,
+    line_of,
+    print_leave_one_out,
+    print_published,
+    print_summary,
+)
 
 GOOD_LABELS = ("good", "Free")
 SUBSET_SHARE = 0.9
@@ -339,6 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_summary(rows)
     if options.leave_one_out:
         print_leave_one_out(rows)
+    print_published(names)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def group_means(figures: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def print_summary(rows: Sequence[Row]) -> None:
-    """Print means over the sets, the sets that fall behind, and published figures."""
+    """Print means over the sets, and the sets that fall behind."""
     by_setting: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         by_setting[row.mode, row.name][row.set] = row
@@ -110,7 +110,6 @@ def print_summary(rows: Sequence[Row]) -> None:
     _print_nmi_means(ordered)
     _print_other_means(ordered)
     _print_falls(rows)
-    _print_published({row.set for row in rows})
 
 
 def _print_nmi_means(ordered: Sequence[tuple[tuple[str, str], Mapping[str, Row]]]) -> None:
@@ -200,7 +199,8 @@ def _print_falls(rows: Sequence[Row]) -> None:
         print("none")
 
 
-def _print_published(sets: Collection[str]) -> None:
+def print_published(sets: Collection[str]) -> None:
+    """Print published figures of the groups whose sets are all there."""
     lines = []
     for method, figures in PUBLISHED.items():
         for group, values in figures.items():

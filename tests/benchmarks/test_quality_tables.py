@@ -143,6 +143,18 @@ class TestTables:
             ("d", None, pytest.approx(0.044)),
         ]
 
+    def test_published_figures_of_sets_that_are_there(
+        self, tables: ModuleType, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        tables.print_published(["bottle", "hazelnut", "leather", "neu"])
+        assert capsys.readouterr().out == ""
+        tables.print_published([*tables.FOUR, "neu"])
+        four = capsys.readouterr().out
+        assert "AnomalyNCD                 old 4  without normals .667, with normals .735" in four
+        assert "tiles" not in four
+        tables.print_published(["magnetic-tile"])
+        assert "UniFormaly                 tiles  with normals .421" in capsys.readouterr().out
+
     def test_normals_are_compared_with_the_plain_mean_without(self, tables: ModuleType) -> None:
         rows = [
             row(set="my own", name="plain", subset_nmi=0.5),
