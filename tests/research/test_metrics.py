@@ -17,10 +17,12 @@ from flawsort.core.errors import InputError, OptionError
 from flawsort.research.metrics import (
     agreement,
     area_under_purity,
+    auroc,
     collapsed,
     effective_clusters,
     match_clusters,
     pixel_auroc,
+    precision_and_recall,
     purity_curve,
     reduction_at,
     several_kinds,
@@ -224,6 +226,50 @@ def test_bad_curves_and_purities() -> None:
             reduction_at(np.ones(3), purity)
     with pytest.raises(InputError, match=r"reach the purity 0\.9 somewhere\. Got 0\.5 at most\."):
         reduction_at(np.array([0.2, 0.5]), 0.9)
+
+
+# ---- good and flawed images ----
+
+
+@given(
+    scores=st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=2, max_size=20),
+    seed=st.integers(0, 999),
+)
+@settings(max_examples=60, deadline=None)
+def test_images_against_all_pairs(scores: list[float], seed: int) -> None:
+    flawed = np.random.default_rng(seed).random(len(scores)) < 0.5
+    flawed[:2] = (True, False)
+    values = np.array(scores)
+    pairs = [
+        (values[i], values[j]) for i in np.flatnonzero(flawed) for j in np.flatnonzero(~flawed)
+    ]
+    share = sum((one > other) + (one == other) / 2 for one, other in pairs) / len(pairs)
+    assert auroc(values, flawed) == pytest.approx(share, abs=1e-12)
+    np.testing.assert_array_equal(values, scores)
+
+
+def test_images_that_are_all_flawed_or_all_good_have_no_auroc() -> None:
+    assert auroc(np.arange(3.0), np.ones(3, bool)) is None
+    assert auroc(np.arange(3.0), np.zeros(3, bool)) is None
+
+
+def test_precision_and_recall_by_hand() -> None:
+    true = np.array([True, True, True, False, False])
+    found = np.array([True, False, False, True, False])
+    assert precision_and_recall(found, true) == (1 / 2, 1 / 3)
+    assert precision_and_recall(true, true) == (1, 1)
+    nothing = np.zeros(5, bool)
+    assert precision_and_recall(nothing, true) == (None, 0)
+    assert precision_and_recall(found, nothing) == (0, None)
+
+
+def test_images_that_cannot_be_judged() -> None:
+    with pytest.raises(InputError, match=r"scores and flawed must .* Got \(3,\) and \(2,\)\."):
+        auroc(np.arange(3.0), np.ones(2, bool))
+    with pytest.raises(InputError, match=r"found and true must .* Got \(1, 2\) and \(1, 2\)\."):
+        precision_and_recall(np.ones((1, 2), bool), np.ones((1, 2), bool))
+    with pytest.raises(InputError, match="scores must be finite"):
+        auroc(np.array([1, np.nan]), np.array([True, False]))
 
 
 # ---- pixels ----

@@ -187,6 +187,31 @@ def reduction_at(curve: Floats, purity: float) -> float:
     return 1 - (int(enough[0]) + 1) / len(values)
 
 
+def auroc(scores: Floats, flawed: Bools) -> float | None:
+    """The area under the ROC curve: the share of pairs of a flawed and a good image in which the
+    flawed one has the higher score. Equal scores count half. scores, flawed: one an image. None if
+    all images are flawed, or none is.
+    """
+    _check_pairs(scores, flawed, "scores", "flawed")
+    if not np.isfinite(scores).all():
+        raise InputError("scores must be finite. Got infinite or NaN values.")
+    if flawed.all() or not flawed.any():
+        return None
+    return _share_above(scores[flawed], scores[~flawed], PIXELS_AT_ONCE)
+
+
+def precision_and_recall(found: Bools, true: Bools) -> tuple[float | None, float | None]:
+    """The share of the found images that are true, and the share of the true ones that are found.
+    found, true: one an image. None where there is nothing to take a share of.
+    """
+    _check_pairs(found, true, "found", "true")
+    hits = int((found & true).sum())
+    return (
+        hits / int(found.sum()) if found.any() else None,
+        hits / int(true.sum()) if true.any() else None,
+    )
+
+
 def pixel_auroc(
     scores: Floats,
     grid: tuple[int, int],
@@ -227,7 +252,7 @@ def pixel_auroc(
     return _share_above(flaw, rest, pixels_at_once)
 
 
-def _share_above(flaw: NDArray[np.float32], rest: NDArray[np.float32], at_once: int) -> float:
+def _share_above(flaw: Floats, rest: Floats, at_once: int) -> float:
     """The share of pairs (flaw, rest) in which the first is larger. Sorts both in place."""
     flaw.sort()
     rest.sort()
@@ -253,6 +278,14 @@ def _resize_mask(mask: Bools, side: int) -> NDArray[np.bool_]:
     rows, columns = (doubled * size // (2 * side) for size in mask.shape)
     resized: NDArray[np.bool_] = np.asarray(mask)[np.ix_(rows, columns)].astype(bool)
     return resized
+
+
+def _check_pairs(one: Floats | Bools, other: Bools, name: str, other_name: str) -> None:
+    if one.ndim != 1 or one.shape != other.shape:
+        raise InputError(
+            f"{name} and {other_name} must have the same shape (n_images,). "
+            f"Got {one.shape} and {other.shape}."
+        )
 
 
 def _check_maps(
