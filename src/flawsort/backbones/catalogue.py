@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 # The best backbone small enough to ship; docs/evidence/results.md has the measurements.
 DEFAULT_BACKBONE = "efficientnet-lite2"
@@ -20,6 +20,7 @@ class Entry(TypedDict):
     licence: str
     origin: str
     input_size: list[int]
+    pooling_kernel: NotRequired[int]
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flawsort.backbones.base import BackboneInfo
+from flawsort.backbones.base import POOLING_KERNEL, BackboneInfo
 from flawsort.backbones.catalogue import Entry, entry_path
 from flawsort.core.errors import BackboneError, first_line
 from flawsort.core.records import Floats
@@ -69,7 +69,10 @@ class OnnxBackbone:
                 f"{entry['sha256']}. Install flawsort again."
             )
         height, width = entry["input_size"]
-        info = BackboneInfo(name, digest, entry["licence"], entry["origin"], (height, width))
+        kernel = entry.get("pooling_kernel", POOLING_KERNEL)
+        info = BackboneInfo(
+            name, digest, entry["licence"], entry["origin"], (height, width), kernel
+        )
         return cls(content, info, image_size)
 
     @classmethod
