@@ -331,7 +331,7 @@ def test_every_view_is_checked() -> None:
     assert checked(bags).shapes == bags.shapes
     other = bags.beside[0]
     long = replace(other, patches=2 * other.patches)
-    with pytest.raises(InputError, match="of unit length. Got lengths from 2 to 2"):
+    with pytest.raises(InputError, match=r"of unit length\. Got lengths from 2 to 2"):
         checked(replace(bags, beside=(long,)))
     valid = np.ones((4, 9), bool)
     valid[1] = False
