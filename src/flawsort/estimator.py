@@ -22,6 +22,7 @@ from flawsort.fitting.checks import (
     check_n_clusters,
     check_random_state,
     check_runner,
+    check_views,
 )
 from flawsort.fitting.fit import FitOptions, Stopwatch, fit_set
 from flawsort.fitting.fitted import Fitted
@@ -135,6 +136,7 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         stay together; images of different groups stay apart. y is ignored, as in every clusterer.
         """
         options = self._options(normal is not None, known_groups)
+        check_views(X if isinstance(X, Bags) else self._choices(), options.method)
         limit = None if self.max_memory is None else parse_size(self.max_memory)
         clock, runner = Stopwatch(), None
         with clock("find"):
@@ -308,12 +310,6 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         exact, limits = method.exact is True, self.sizes.cpu
         engine = choose_engine(device, self.arithmetic, exact=exact, limits=limits)
         self._check_runner()
-        if len(self._choices()) > 1 and not method.calibrated:
-            raise OptionError(
-                "must be one for scores that are not calibrated: those of two backbones are not on "
-                f"one scale. Got {len(self._choices())}.",
-                parameter="backbone",
-            )
         if self.runner == "ray":
             check_fit_on_ray(method, normals=normals, max_memory=self.max_memory)
         return FitOptions(
@@ -381,7 +377,9 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         named = self.backbone
         if isinstance(named, str | Path | BackboneChoice):
             named = [named]
-        chosen = views_of(self.method) if named is None else map(_choice, named)
+        chosen = views_of(self.method) if named is None else tuple(map(_choice, named))
+        if not chosen:
+            raise OptionError("must name at least one. Got none.", parameter="backbone")
         first, *others = chosen
         if self.image_size is not None:
             first = replace(first, image_size=self.image_size)

@@ -21,6 +21,9 @@ from flawsort.core.records import Bools, Floats
 # (docs/evidence/experiments.md).
 NORMAL_SHARE = 1.0
 PEER_SHARE = 0.25
+# Distances vary by this much in rounding alone. A smaller spread is none: scores then keep their
+# scale, and fit in half precision.
+NO_SPREAD = 1e-4
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,11 @@ def joined(scores: list[NDArray[np.float32]]) -> NDArray[np.float32]:
 
 def _usual(scores: Floats, places: NDArray[np.float64], grid: Grid, share: float) -> Usual:
     taken = share * _smoothed(places, grid)
-    left = np.asarray(scores, np.float64) - taken
-    centre, spread = float(np.nanmean(left)), float(np.nanstd(left))
-    # Equal scores have no spread: they then stay as they are.
-    return Usual((taken + centre).astype(np.float32), spread if spread > 1e-9 else 1.0)
+    left = (np.asarray(scores, np.float64) - taken)[np.isfinite(scores)]
+    if not left.size:  # nothing is known: scores then stay as they are
+        return Usual(np.zeros(len(places), np.float32), 1.0)
+    spread = float(left.std())
+    return Usual((taken + left.mean()).astype(np.float32), spread if spread > NO_SPREAD else 1.0)
 
 
 def _mean_at_places(scores: Floats) -> NDArray[np.float64]:

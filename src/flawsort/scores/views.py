@@ -127,13 +127,12 @@ class CalibratedReference:
         """(n, n_patches): calibrated scores of all views on the grid of the first. valid: of each
         view."""
         grid = self.views[0].grid
+        others = zip(self.views[1:], scores[1:], valid[1:], strict=True)
         moved = [
-            interpolated(
-                _bridged(values, counted) if view.grid != grid else values, view.grid, grid
-            )
-            for view, values, counted in zip(self.views, scores, valid, strict=True)
+            interpolated(_bridged(values, counted), view.grid, grid)
+            for view, values, counted in others
         ]
-        return joined(moved)
+        return joined([scores[0], *moved])
 
     def of_normals(self, scores: tuple[Floats, ...]) -> NDArray[np.float32]:
         """(n_normals, n_patches): the calibrated scores of normals. scores: of each view, NaN where
