@@ -50,12 +50,12 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
     backbone: the name of an embedded backbone or of a network of flawsort[torch], or the path of
         an ONNX file; several look at the images side by side. None for those of the method: two
         for "default", one for "fast" and "paper".
-    backbone_weights: a file with the network's weights, which timm otherwise downloads.
+    backbone_weights: a file with the first network's weights, which timm otherwise downloads.
     device: where patches are compared and a network runs: "cpu", "cuda" or "cuda:N"; None for a
         GPU if torch sees one. ONNX files run on the CPU.
     arithmetic: precision of the comparison: "int8", "float32" or "bfloat16" on a CPU, "float16",
         "bfloat16", "tf32" or "float32" on a GPU; None for the fastest that is accurate enough.
-    image_size: side of the square input, if the backbone does not fix it.
+    image_size: side of the first backbone's square input, if it does not fix it.
     view: how each file is viewed: fit, region of interest, tiles.
     cache: a folder for embedded images, "auto" for the user's cache folder, None for no cache.
     max_memory: the memory limit of a fit, in bytes or as a size such as "4GB". A set that needs
@@ -73,9 +73,9 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
     images given: `labels_` (n,), `scores_` and `weights_` (n, n_patches), `embeddings_` (n, dim),
     `linkage_` (n - 1, 4), `valid_` (n, n_patches) or None; `regions_`, the unusual places with the
     group that each resembles, and `kinds_`, for each image its group and the other groups that its
-    regions resemble. Also: `n_clusters_`, `advice_`, `heat_`, `grid_`, `images_` and `normals_`
-    (the images used, and those set aside), `scored_` (how images were compared, in words),
-    `timings_`, `warnings_`.
+    regions resemble; `looks_normal_` (n,), or None without enough normals. Also: `n_clusters_`,
+    `advice_`, `heat_`, `grid_`, `images_` and `normals_` (the images used, and those set aside),
+    `scored_` (how images were compared, in words), `timings_`, `warnings_`.
     """
 
     # The amount of data held in memory at a time.

@@ -45,6 +45,22 @@ def usual_of_normals(scores: Floats, grid: Grid) -> Usual:
     return _usual(scores, _mean_at_places(scores), grid, NORMAL_SHARE)
 
 
+def calibrate_normals(scores: Floats, grid: Grid, usual: Usual) -> NDArray[np.float32]:
+    """(n_normals, n_patches): the calibrated scores of the normals that `usual` comes from.
+
+    What is usual for each of them is measured on the others. Otherwise they would look more normal
+    than any new image. NaN stays NaN.
+    """
+    calibrated = np.empty(scores.shape, np.float32)
+    everyone = NORMAL_SHARE * _smoothed(_mean_at_places(scores), grid)
+    for row in range(len(scores)):
+        others = np.delete(scores, row, axis=0)
+        known = others if np.isfinite(others).any() else scores
+        moved = NORMAL_SHARE * _smoothed(_mean_at_places(known), grid) - everyone
+        calibrated[row] = usual.calibrate(scores[row : row + 1] - moved)
+    return calibrated
+
+
 def usual_of_peers(scores: Floats, grid: Grid, valid: Bools | None = None) -> Usual:
     """The usual scores of a set without normals. scores, valid: (n_images, n_patches)."""
     counted = scores if valid is None else np.where(valid, scores, np.nan)

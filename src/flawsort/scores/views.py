@@ -18,7 +18,13 @@ from flawsort.scores.reference import (
     StoredReference,
     restore_reference,
 )
-from flawsort.scores.usual import Usual, joined, usual_of_normals, usual_of_peers
+from flawsort.scores.usual import (
+    Usual,
+    calibrate_normals,
+    joined,
+    usual_of_normals,
+    usual_of_peers,
+)
 
 
 @dataclass(frozen=True)
@@ -139,8 +145,8 @@ class CalibratedReference:
         a patch does not count."""
         valid = [np.isfinite(values) for values in scores]
         own = [
-            view.usual.calibrate(np.where(counted, values, 0))
-            for view, values, counted in zip(self.views, scores, valid, strict=True)
+            np.nan_to_num(calibrate_normals(values, view.grid, view.usual))
+            for view, values in zip(self.views, scores, strict=True)
         ]
         together = self.join(own, list(valid))
         return np.where(valid[0], together, np.nan).astype(np.float32)
