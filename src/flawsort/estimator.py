@@ -134,7 +134,8 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         known_groups: the group that people gave to some images, by SHA-256. Images of one group
         stay together; images of different groups stay apart. y is ignored, as in every clusterer.
         """
-        options = self._options(normal is not None, known_groups)
+        n_views = len(X.views) if isinstance(X, Bags) else len(self._choices())
+        options = self._options(normal is not None, known_groups, n_views)
         limit = None if self.max_memory is None else parse_size(self.max_memory)
         clock, runner = Stopwatch(), None
         with clock("find"):
@@ -293,7 +294,9 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         model.fitted_, model._loaded = fitted, (fitted, run)
         return model
 
-    def _options(self, normals: bool, known_groups: Mapping[str, int] | None) -> FitOptions:
+    def _options(
+        self, normals: bool, known_groups: Mapping[str, int] | None, n_views: int
+    ) -> FitOptions:
         """The checked options of `fit`. normals: whether there are any."""
         method = resolve(self.method)
         check_n_clusters(self.n_clusters)
@@ -308,10 +311,10 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         exact, limits = method.exact is True, self.sizes.cpu
         engine = choose_engine(device, self.arithmetic, exact=exact, limits=limits)
         self._check_runner()
-        if len(self._choices()) > 1 and not method.calibrated:
+        if n_views > 1 and not method.calibrated:
             raise OptionError(
                 "must be one for scores that are not calibrated: those of two backbones are not on "
-                f"one scale. Got {len(self._choices())}.",
+                f"one scale. Got {n_views}.",
                 parameter="backbone",
             )
         if self.runner == "ray":
