@@ -22,7 +22,7 @@ import onnxruntime
 
 from flawsort.backbones import DEFAULT_BACKBONE, catalogue, entry_path, load_backbone
 from flawsort.backbones.cache import BagCache
-from flawsort.backbones.embed import BATCH_FRAMES, cache_setting, embed
+from flawsort.backbones.embed import cache_setting, embed, frames_at_once
 from flawsort.cli.sample_images import make_demo_images
 from flawsort.core.records import Floats
 from flawsort.core.threads import in_threads
@@ -55,7 +55,8 @@ def compare(folders: list[str], options: argparse.Namespace, scratch: Path) -> N
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     large = [frames[at : at + BARE_BATCH] for at in range(0, len(frames), BARE_BATCH)]
-    small = [frames[at : at + BATCH_FRAMES] for at in range(0, len(frames), BATCH_FRAMES)]
+    few = frames_at_once(backbone)
+    small = [frames[at : at + few] for at in range(0, len(frames), few)]
 
     def plain(batches: list[Floats]) -> None:
         for batch in batches:

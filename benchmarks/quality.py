@@ -42,12 +42,12 @@ import numpy as np
 from PIL import Image
 
 from flawsort import AnomalyClusterer, Method
+from flawsort.backbones import BackboneChoice
 from flawsort.clusters.large_ward import tree
 from flawsort.clusters.ward import cut
 from flawsort.core.errors import FlawsortError
 from flawsort.core.records import Bools, Floats
-from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW
-from flawsort.embeddings.method import PRESETS, resolve
+from flawsort.embeddings.method import PRESETS, resolve, views_of
 from flawsort.embeddings.weights import image_scores
 from flawsort.research.metrics import agreement, auroc, pixel_auroc, precision_and_recall
 from flawsort.research.truth import EXCLUDED_LABELS, LabelledSet, find_datasets, load_dataset
@@ -71,18 +71,26 @@ ESTIMATOR_FIELDS = {"backbone": str, "backbone_weights": str, "image_size": int}
 
 @dataclass(frozen=True)
 class Setting:
-    """How sets are grouped. method: a preset by its name, or a Method. estimator: parameters of
-    the estimator by their names."""
+    """How sets are grouped. method: a preset by its name, or a Method. views: the preset whose
+    backbones are used, unless the estimator's parameters name one. estimator: parameters of the
+    estimator by their names."""
 
     name: str
     method: str | Method
     estimator: dict[str, Any] = field(default_factory=dict)
+    views: str = "default"
+
+    @property
+    def backbones(self) -> tuple[BackboneChoice, ...]:
+        named = self.estimator.get("backbone")
+        return views_of(self.views) if named is None else (BackboneChoice(named),)
 
     def record(self) -> dict[str, Any]:
         """Every value, as JSON gives them back."""
         values = {**dict.fromkeys(ESTIMATOR_FIELDS), **self.estimator}
+        views = [asdict(one) for one in self.backbones]
         record: dict[str, Any] = json.loads(
-            json.dumps({"method": asdict(resolve(self.method)), **values})
+            json.dumps({"method": asdict(resolve(self.method)), "views": views, **values})
         )
         return record
 
@@ -94,11 +102,11 @@ class Setting:
 def preset_setting(name: str) -> Setting:
     """A preset of flawsort, or `plain`."""
     if name == "plain":
-        return Setting(name, PLAIN)
+        return Setting(name, PLAIN, views="fast")
     if name not in PRESETS:
         accepted = ", ".join([*PRESETS, "plain"])
         raise argparse.ArgumentTypeError(f"a preset is one of {accepted}. Got '{name}'.")
-    return Setting(name, name)
+    return Setting(name, name, views=name)
 
 
 def candidate_setting(text: str) -> Setting:
@@ -115,7 +123,8 @@ def candidate_setting(text: str) -> Setting:
             f"preset. Got '{name}'."
         )
     values = {key: value for key, _, value in pairs}
-    method = resolve(preset_setting(values.pop("preset", "default")).method)
+    preset = preset_setting(values.pop("preset", "default"))
+    method = resolve(preset.method)
     hints = {one.name: get_type_hints(Method)[one.name] for one in fields(Method)}
     unknown = values.keys() - {*hints, *ESTIMATOR_FIELDS}
     if unknown:
@@ -130,7 +139,7 @@ def candidate_setting(text: str) -> Setting:
     estimator = {key: value for key, value in parsed.items() if key in ESTIMATOR_FIELDS}
     others = {key: value for key, value in parsed.items() if key in hints}
     try:
-        return Setting(name, replace(method, **others), estimator)
+        return Setting(name, replace(method, **others), estimator, preset.views)
     except FlawsortError as error:
         raise argparse.ArgumentTypeError(f"'{text}' is no method: {error}") from error
 
@@ -197,7 +206,7 @@ def fit(
         method=setting.method,
         cache=options.cache,
         max_memory=options.max_memory,
-        **setting.estimator,
+        **{**setting.estimator, "backbone": setting.backbones},
     )
     start = time.perf_counter()
     model.fit(data.images, normal=data.normals if mode == "normals" else None)
@@ -227,8 +236,7 @@ def subset_figures(
 
 def looks_normal(model: AnomalyClusterer) -> Bools | None:
     """(n_images,): which images are said to look normal; None without normals."""
-    heat = model.image_heat_
-    return None if heat is None else heat < LOOKS_NORMAL_BELOW
+    return model.looks_normal_
 
 
 def pixel_figure(scores: Floats, grid: tuple[int, int], data: LabelledSet) -> float | None:

@@ -22,6 +22,7 @@ from flawsort.fitting.checks import (
     check_n_clusters,
     check_random_state,
     check_runner,
+    check_views,
 )
 from flawsort.fitting.fit import FitOptions, Stopwatch, fit_set
 from flawsort.fitting.fitted import Fitted
@@ -49,12 +50,12 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
     backbone: the name of an embedded backbone or of a network of flawsort[torch], or the path of
         an ONNX file; several look at the images side by side. None for those of the method: two
         for "default", one for "fast" and "paper".
-    backbone_weights: a file with the network's weights, which timm otherwise downloads.
+    backbone_weights: a file with the first network's weights, which timm otherwise downloads.
     device: where patches are compared and a network runs: "cpu", "cuda" or "cuda:N"; None for a
         GPU if torch sees one. ONNX files run on the CPU.
     arithmetic: precision of the comparison: "int8", "float32" or "bfloat16" on a CPU, "float16",
         "bfloat16", "tf32" or "float32" on a GPU; None for the fastest that is accurate enough.
-    image_size: side of the square input, if the backbone does not fix it.
+    image_size: side of the first backbone's square input, if it does not fix it.
     view: how each file is viewed: fit, region of interest, tiles.
     cache: a folder for embedded images, "auto" for the user's cache folder, None for no cache.
     max_memory: the memory limit of a fit, in bytes or as a size such as "4GB". A set that needs
@@ -72,9 +73,9 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
     images given: `labels_` (n,), `scores_` and `weights_` (n, n_patches), `embeddings_` (n, dim),
     `linkage_` (n - 1, 4), `valid_` (n, n_patches) or None; `regions_`, the unusual places with the
     group that each resembles, and `kinds_`, for each image its group and the other groups that its
-    regions resemble. Also: `n_clusters_`, `advice_`, `heat_`, `grid_`, `images_` and `normals_`
-    (the images used, and those set aside), `scored_` (how images were compared, in words),
-    `timings_`, `warnings_`.
+    regions resemble; `looks_normal_` (n,), or None without enough normals. Also: `n_clusters_`,
+    `advice_`, `heat_`, `grid_`, `images_` and `normals_` (the images used, and those set aside),
+    `scored_` (how images were compared, in words), `timings_`, `warnings_`.
     """
 
     # The amount of data held in memory at a time.
@@ -134,8 +135,8 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         known_groups: the group that people gave to some images, by SHA-256. Images of one group
         stay together; images of different groups stay apart. y is ignored, as in every clusterer.
         """
-        n_views = len(X.views) if isinstance(X, Bags) else len(self._choices())
-        options = self._options(normal is not None, known_groups, n_views)
+        options = self._options(normal is not None, known_groups)
+        check_views(X if isinstance(X, Bags) else self._choices(), options.method)
         limit = None if self.max_memory is None else parse_size(self.max_memory)
         clock, runner = Stopwatch(), None
         with clock("find"):
@@ -294,9 +295,7 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         model.fitted_, model._loaded = fitted, (fitted, run)
         return model
 
-    def _options(
-        self, normals: bool, known_groups: Mapping[str, int] | None, n_views: int
-    ) -> FitOptions:
+    def _options(self, normals: bool, known_groups: Mapping[str, int] | None) -> FitOptions:
         """The checked options of `fit`. normals: whether there are any."""
         method = resolve(self.method)
         check_n_clusters(self.n_clusters)
@@ -311,12 +310,6 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         exact, limits = method.exact is True, self.sizes.cpu
         engine = choose_engine(device, self.arithmetic, exact=exact, limits=limits)
         self._check_runner()
-        if n_views > 1 and not method.calibrated:
-            raise OptionError(
-                "must be one for scores that are not calibrated: those of two backbones are not on "
-                f"one scale. Got {n_views}.",
-                parameter="backbone",
-            )
         if self.runner == "ray":
             check_fit_on_ray(method, normals=normals, max_memory=self.max_memory)
         return FitOptions(
@@ -384,7 +377,9 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         named = self.backbone
         if isinstance(named, str | Path | BackboneChoice):
             named = [named]
-        chosen = views_of(self.method) if named is None else map(_choice, named)
+        chosen = views_of(self.method) if named is None else tuple(map(_choice, named))
+        if not chosen:
+            raise OptionError("must name at least one. Got none.", parameter="backbone")
         first, *others = chosen
         if self.image_size is not None:
             first = replace(first, image_size=self.image_size)

@@ -201,3 +201,60 @@ def test_a_limit_holds_for_all_threads_and_ends() -> None:
         assert list(in_threads(lambda item: n_threads(), range(3))) == [1, 1, 1]
         assert threads() == (1, {1})
     assert threads() == before
+
+
+# ---- several views ----
+
+
+def two_views(n: int = 4) -> Bags:
+    """A masked view of 2 x 3 patches, and beside it one of 2 x 2 in half precision."""
+    valid = np.ones((n, 6), bool)
+    valid[1, 4:] = False
+    other = Bags(unit_vectors(n, 4, 5, seed=1, dtype=np.float16), (2, 2))
+    return Bags(unit_vectors(n, 6, 3), (2, 3), valid, (other,))
+
+
+def test_views_are_the_bags_of_each_view_alone() -> None:
+    bags = two_views()
+    first, second = bags.views
+    assert (first.beside, second.beside) == ((), ())
+    assert first.patches is bags.patches
+    assert first.valid is bags.valid
+    assert second is bags.beside[0]
+    assert first.views == (first,)
+    assert bags.shapes == ((6, 3), (4, 5))
+    assert first.shapes == ((6, 3),)
+    assert (len(bags), bags.grid, bags.n_patches, bags.dim) == (4, (2, 3), 6, 3)
+
+
+def test_the_memory_of_all_views() -> None:
+    bags = two_views()
+    assert bags.nbytes == 4 * 6 * 3 * 4 + 4 * 4 * 5 * 2
+    assert bags.views[0].nbytes == 4 * 6 * 3 * 4
+
+
+def test_taken_rows_are_those_of_every_view() -> None:
+    bags = two_views()
+    taken = bags.take([3, 1, 1])
+    assert taken.valid is not None
+    assert bags.valid is not None
+    for one, before in zip(taken.views, bags.views, strict=True):
+        np.testing.assert_array_equal(one.patches, before.patches[[3, 1, 1]])
+        assert one.patches.dtype == before.patches.dtype
+        assert one.grid == before.grid
+    np.testing.assert_array_equal(taken.valid, bags.valid[[3, 1, 1]])
+    assert taken.beside[0].valid is None
+
+
+def test_several_views_are_shown() -> None:
+    assert repr(two_views()) == (
+        "Bags(4 images, 2 x 3 patches of 3 dimensions, float32, and 1 more views)"
+    )
+
+
+def test_views_of_other_images_are_refused() -> None:
+    one = Bags(unit_vectors(4, 6, 3), (2, 3))
+    with pytest.raises(InputError, match=r"same 4 images.* Got 3 images and 0 views\."):
+        dataclasses.replace(one, beside=(one.take([0, 1, 2]),))
+    with pytest.raises(InputError, match=r"no views of its own\. Got 4 images and 1 views\."):
+        dataclasses.replace(one, beside=(two_views(),))

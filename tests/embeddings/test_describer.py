@@ -25,7 +25,7 @@ from flawsort.embeddings.regions import find_regions, regions_of_images
 from flawsort.scores import reference as references
 from flawsort.scores.engines import CpuEngine, CpuLimits
 from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
-from flawsort.scores.usual import usual_of_normals
+from flawsort.scores.usual import calibrate_normals, usual_of_normals
 from helpers.bags import Array, flawed_patches, same_partition
 from helpers.described import fit_describer
 from helpers.oracles import naive_nearest, naive_peer_distances, naive_softmax
@@ -200,7 +200,8 @@ def test_the_scale_of_the_heat_is_that_of_the_set(
         known = NormalReference.from_bags(normals, exact=method.exact).scores_of_normals(normals)
         assert known is not None
         if method.calibrated:
-            known = usual_of_normals(known, normals.grid).calibrate(known)
+            usual = usual_of_normals(known, normals.grid)
+            known = calibrate_normals(known, normals.grid, usual)
     assert fitted.heat == calibrate(described.scores, bags.valid, known)
     if with_normals:
         assert fitted.heat != calibrate(described.scores, bags.valid)

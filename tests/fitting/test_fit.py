@@ -49,7 +49,7 @@ from flawsort.scores.reference import (
     Reference,
     compare_with_peers,
 )
-from flawsort.scores.usual import usual_of_normals, usual_of_peers
+from flawsort.scores.usual import calibrate_normals, usual_of_normals, usual_of_peers
 from flawsort.scores.views import CalibratedReference
 from helpers.bags import flawed_patches, same_partition
 from helpers.described import fit_describer
@@ -335,7 +335,7 @@ def test_known_scores_say_what_is_normal() -> None:
         np.testing.assert_allclose(
             found.described.scores, usual.calibrate(scores), rtol=1e-3, atol=1e-5
         )
-        of_normals = None if known is None else usual.calibrate(known)
+        of_normals = None if known is None else calibrate_normals(known, (4, 4), usual)
         expected = calibrate(usual.calibrate(scores), valid, of_normals)
         check_heat(found.describer.heat, expected, rel=1e-5)
         assert (found.describer.heat.normal_below is None) is (known is None)

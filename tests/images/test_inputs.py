@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -304,3 +305,46 @@ def test_a_window_is_measured_on_images_and_normals() -> None:
     given = View(window=(1, 2))
     assert with_window(given, images) is given
     assert with_window(View(), array_images([dark.astype(np.uint8)])).window is None
+
+
+# ---- bags of several views ----
+
+
+def two_views() -> Bags:
+    """Four images; the first view of the last two is the same."""
+    first = unit_vectors(4, 4, 3)
+    first[3] = first[2]
+    return Bags(first, (2, 2), beside=(Bags(unit_vectors(4, 9, 5, seed=1), (3, 3)),))
+
+
+def test_copies_are_equal_in_every_view() -> None:
+    bags = two_views()
+    assert image_set_of(bags.views[0]).duplicates() == (("bag-00002", "bag-00003"),)
+    assert image_set_of(bags).duplicates() == ()
+    copies = image_set_of(bags.take([0, 1, 0]))
+    assert copies.duplicates() == (("bag-00000", "bag-00002"),)
+    assert copies.digests == image_set_of(bags).take([0, 1, 0]).digests
+
+
+def test_every_view_is_checked() -> None:
+    bags = two_views()
+    assert checked(bags).shapes == bags.shapes
+    other = bags.beside[0]
+    long = replace(other, patches=2 * other.patches)
+    with pytest.raises(InputError, match=r"of unit length\. Got lengths from 2 to 2"):
+        checked(replace(bags, beside=(long,)))
+    valid = np.ones((4, 9), bool)
+    valid[1] = False
+    with pytest.raises(InputError, match="Every image needs a valid patch"):
+        checked(replace(bags, beside=(replace(other, valid=valid),)))
+
+
+def test_padding_of_every_view_is_replaced() -> None:
+    bags = two_views()
+    valid = np.ones((4, 9), bool)
+    valid[:, 4:] = False
+    patches = bags.beside[0].patches.copy()
+    patches[:, 4:] = np.nan
+    found = checked(replace(bags, beside=(Bags(patches, (3, 3), valid),))).beside[0]
+    np.testing.assert_array_equal(found.patches[:, 4:], patches[:, :1].repeat(5, axis=1))
+    assert np.isnan(patches[:, 4:]).all()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from flawsort.core.errors import OptionError
 from flawsort.core.records import Floats
 
 # The paper's kernel (Section 4, "Implementation"): each patch also sees its eight neighbours.
@@ -42,6 +43,10 @@ class BackboneChoice:
     weights: str | Path | None = None
     image_size: int | None = None
     grid: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.grid is not None and self.grid < 1:
+            raise OptionError(f"grid must be 1 or more, or None. Got {self.grid}.")
 
 
 class Backbone(Protocol):

@@ -20,8 +20,10 @@ from flawsort.core.records import Bags, Bools, ImageSet, Progress, SetAside, Sou
 from flawsort.core.threads import in_threads, single_threaded_blas
 from flawsort.images.view import Pixels, UnreadableImage, View, decode
 
-# Frames per batch. Each thread works on one batch; larger ones do not fit the processor's cache.
+# Frames per batch, fewer if they have more pixels than this together. Each thread works on one
+# batch; larger ones do not fit the processor's cache.
 BATCH_FRAMES = 2
+BATCH_PIXELS = 2 * 256 * 256
 # The number of files that are read before a thread is free to decode them.
 READ_AHEAD = 8
 # A patch is valid if at least this share of it lies inside the region of interest, not on padding.
@@ -64,7 +66,7 @@ class _Embedder:
 
     backbone: Backbone
     view: View
-    batch_frames: int = BATCH_FRAMES
+    batch_frames: int
 
     @property
     def images_per_batch(self) -> int:
@@ -91,6 +93,12 @@ class _Embedder:
         return [pixels if isinstance(pixels, str) else next(bags) for pixels in loaded]
 
 
+def frames_at_once(backbone: Backbone) -> int:
+    """The number of frames that a backbone gets at a time."""
+    height, width = backbone.info.input_size
+    return min(BATCH_FRAMES, max(1, BATCH_PIXELS // (height * width)))
+
+
 def cache_setting(backbone: Backbone, view: View) -> dict[str, object]:
     """Everything that determines a bag besides the image's content."""
     described = view.describe()
@@ -112,7 +120,7 @@ def embed(
     cache: BagCache | None = None,
     kind: str = "image",
     which: str = "",
-    batch_frames: int = BATCH_FRAMES,
+    batch_frames: int | None = None,
     progress: Progress | None = None,
 ) -> Embedded:
     """Embed each distinct content once, and set unusable files aside.
@@ -120,9 +128,9 @@ def embed(
     Bags in the cache are not computed again, and each new bag is stored at once, so an interrupted
     run resumes where it stopped. kind: the name of the images in messages and progress, "image" or
     "normal". which: the view, for progress. batch_frames: the frames that the backbone gets at a
-    time.
+    time; None decides by its input size.
     """
-    embedder = _Embedder(backbone, view, batch_frames)
+    embedder = _Embedder(backbone, view, batch_frames or frames_at_once(backbone))
     stage = ("embedding" if kind == "image" else f"embedding {kind}s") + which
     collected = _collect(images, embedder, cache, stage, progress)
     if cache:
@@ -137,7 +145,8 @@ def embed_batch(
 ) -> tuple[Bags | None, ImageSet]:
     """Like `embed`, for one batch of a large set. Returns None for the bags if no image is
     usable."""
-    collected = _collect(images, _Embedder(backbone, view), cache, "embedding", None)
+    embedder = _Embedder(backbone, view, frames_at_once(backbone))
+    collected = _collect(images, embedder, cache, "embedding", None)
     if collected.patches is None:
         bad = zip(images.names, images.digests, strict=True)
         return None, images.without([SetAside(name, collected.bad[d]) for name, d in bad])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flawsort.backbones.base import POOLING_KERNEL
 from flawsort.core.errors import BackboneError, OptionError
-from flawsort.core.grids import interpolation, overlaps
+from flawsort.core.grids import resizing
 from flawsort.core.records import Floats
 
 
@@ -60,15 +60,13 @@ def _pooled(maps: NDArray[np.float32], rows: int, cols: int, kernel: int) -> NDA
 @cache
 def _pool_and_resize(old: int, new: int, kernel: int) -> NDArray[np.float32]:
     """(new, old): a matrix that sums over `kernel` neighbours, fewer at the border, and then
-    resizes: to fewer cells by the mean over their area, to more by linear interpolation between
-    the centres of cells, with constant values beyond the border.
+    resizes.
 
     A sum does as well as a mean with zero padding, because only directions matter in the end.
     """
     reach = kernel // 2
     neighbours = np.abs(np.subtract.outer(np.arange(old), np.arange(old))) <= reach
-    between = overlaps(old, new) if new < old else interpolation(old, new)
-    return (between @ neighbours).astype(np.float32)
+    return (resizing(old, new) @ neighbours).astype(np.float32)
 
 
 def _scale_to(length: float, vectors: NDArray[np.float32]) -> NDArray[np.float32]:

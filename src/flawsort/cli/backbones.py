@@ -74,7 +74,7 @@ def show_backbones(entries: list[dict[str, Any]]) -> None:
             if key == "bytes":
                 value = f"{value:,}"
             if key != "name":
-                console.say(f"  {key.replace('_', ' '):<11} {_sides(value)}")
+                console.say(f"  {key.replace('_', ' '):<14} {_sides(value)}")
     networks = [entry for entry in entries if "model" in entry]
     # A narrow terminal leaves out the last columns first.
     columns = ("name", "input_size", "dim", "grid", "licence", "model")

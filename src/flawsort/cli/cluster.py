@@ -66,7 +66,7 @@ def cluster(
     preset: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="default, fast for one small network, or paper for the paper's."
+            metavar="NAME", help="default, fast (one small network) or paper (the paper's method)."
         ),
     ] = "default",
     labels_from: Annotated[
@@ -109,7 +109,7 @@ def cluster(
         typer.Option(
             parser=whole_number("--image-size"),
             metavar="PIXELS",
-            help="Side of the backbone's input; a multiple of its step.",
+            help="Side of the first backbone's input; a multiple of its step.",
             rich_help_panel=IMAGES,
         ),
     ] = None,
@@ -126,7 +126,7 @@ def cluster(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name from flawsort backbones, or an ONNX file; several look side by side.",
+            help="A name from flawsort backbones, or an ONNX file; several views if repeated.",
             rich_help_panel=IMAGES,
         ),
     ] = None,
@@ -134,7 +134,7 @@ def cluster(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File with the weights of a named network, .safetensors or .pth.",
+            help="File with the weights of the first network, .safetensors or .pth.",
             rich_help_panel=IMAGES,
         ),
     ] = None,

@@ -58,7 +58,9 @@ def show_clusters(run: Run, output: Path, evaluation: dict[str, Any] | None) -> 
     found = pluralise(manifest["n_images"], "image")
     if manifest["n_normals"]:
         found += f" and {pluralise(manifest['n_normals'], 'known-good one')}"
-    console.say(f"{found}: {manifest['scored']}.")
+    further = len(manifest.get("beside", []))
+    views = f", and in {pluralise(further, 'further view')}" if further else ""
+    console.say(f"{found}: {manifest['scored']}{views}.")
     _show_groups(run)
     _show_number(manifest["clusters"])
     _show_notes(run)

@@ -17,15 +17,21 @@ _Matrix: TypeAlias = Callable[[int, int], NDArray[np.float64]]
 
 
 def interpolated(values: Floats, old: Grid, new: Grid) -> NDArray[np.float32]:
-    """(n, new rows * new columns): values, row by row, on another grid, linear between the centres
-    of cells. values: (n, old rows * old columns)."""
-    return _along_both(values, old, new, interpolation)
+    """(n, new rows * new columns): values, row by row, on another grid; see `resizing`.
+    values: (n, old rows * old columns)."""
+    return _along_both(values, old, new, resizing)
 
 
 def shared_out(values: Floats, old: Grid, new: Grid) -> NDArray[np.float32]:
     """(n, new rows * new columns): each old cell shares its value out to the new cells that it
     overlaps, so that sums stay the same. values: (n, old rows * old columns)."""
     return _along_both(values, old, new, _shares)
+
+
+def resizing(old: int, new: int) -> NDArray[np.float64]:
+    """(new, old): to fewer cells by the mean over their area, so that no cell is skipped; to more
+    by linear interpolation. On one axis."""
+    return overlaps(old, new) if new < old else interpolation(old, new)
 
 
 @cache

@@ -91,8 +91,13 @@ class Axes:
 
     def join(self, vectors: Floats, found: NDArray[np.float64]) -> NDArray[np.float32]:
         """(n_images, dim + n_extents): the embeddings."""
-        scaled = np.repeat(self.scales, self.blocks) * np.asarray(vectors, np.float64)
-        return np.column_stack([scaled, self.extents.measure(found)]).astype(np.float32)
+        measured = self.extents.measure(found)
+        joined = np.empty((len(vectors), vectors.shape[1] + measured.shape[1]), np.float32)
+        scales = np.repeat(self.scales, self.blocks)
+        # In double precision, but without such a copy of the vectors, which may be many.
+        np.multiply(vectors, scales, out=joined[:, : len(scales)], casting="same_kind")
+        joined[:, len(scales) :] = measured
+        return joined
 
 
 def mean_patches(bags: Bags) -> NDArray[np.float32]:
@@ -124,8 +129,8 @@ def _unexplained(bags: Bags, scores: Floats) -> float | None:
 
 
 def _split(vectors: Floats, blocks: Sequence[int]) -> list[Floats]:
-    return np.split(np.asarray(vectors, np.float64), np.cumsum(blocks)[:-1], axis=1)
+    return np.split(np.asarray(vectors), np.cumsum(blocks)[:-1], axis=1)
 
 
 def _spread(values: Floats) -> float:
-    return float(np.sqrt(np.asarray(values, np.float64).var(axis=0).sum()))
+    return float(np.sqrt(np.asarray(values).var(axis=0, dtype=np.float64).sum()))

@@ -147,9 +147,9 @@ class Describer:
         for look, one, compared in zip(self.looks, bags.views, comparison.by_view, strict=True):
             whole, parts = self.pooling.pool(
                 one,
-                _moved(weights, bags.grid, one),
+                _moved(weights, bags, one),
                 compared.expected,
-                parts=(outlines.images, _moved(inside, bags.grid, one, outlines.images)),
+                parts=(outlines.images, _moved(inside, bags, one, outlines.images)),
                 whitening=look.whitening,
                 # On a coarser grid the same places touch more of the patches.
                 chosen_share=CHOSEN_SHARE if one.grid == bags.grid else 2 * CHOSEN_SHARE,
@@ -174,6 +174,8 @@ class Describer:
     ) -> tuple[list[NDArray[np.float32]], list[NDArray[np.float32]]]:
         """The mean patches of each view, of images and of regions; none if they take no part. That
         of a region is the mean over its image without the other regions."""
+        if not any(look.mean for look in self.looks):
+            return [], []
         kept = outlines.without_others(bags.n_patches)
         shared = np.flatnonzero(~kept.all(axis=1))
         images, kept = outlines.images[shared], kept[shared]
@@ -185,7 +187,7 @@ class Describer:
                 continue
             means = mean_patches(one)
             alone = means[outlines.images]
-            moved = _moved(weights, bags.grid, one, images)
+            moved = _moved(weights, bags, one, images)
             alone[shared] = average_pooling(one.patches, moved, images)
             whole.append(look.mean.measure(means))
             parts.append(look.mean.measure(alone))
@@ -277,17 +279,17 @@ def every_patch_alike(method: Method, bags: Bags) -> Describer:
 
 
 def _moved(
-    weights: NDArray[np.float32], grid: Grid, view: Bags, images: Ints | None = None
+    weights: NDArray[np.float32], bags: Bags, view: Bags, images: Ints | None = None
 ) -> NDArray[np.float32]:
-    """Weights on a grid brought to the grid of a view; rows sum to 1. images: the image of each
-    row; None for one row per image."""
-    if view.grid == grid:
+    """Weights on the grid of the first view of bags, brought to the grid of one of its views; rows
+    sum to 1. images: the image of each row; None for one row per image."""
+    if view.patches is bags.patches:
         return weights
-    moved = shared_out(weights, grid, view.grid)
+    moved = shared_out(weights, bags.grid, view.grid)
     if view.valid is not None:
         valid = view.valid if images is None else view.valid[images]
         # Where only padding is left, every valid patch counts the same.
         alone = (moved * valid).sum(axis=1) <= 0
         moved = np.where(valid, np.where(alone[:, None], 1.0, moved), 0.0).astype(np.float32)
-    moved /= moved.sum(axis=1, keepdims=True)
-    return moved
+    scaled: NDArray[np.float32] = moved / moved.sum(axis=1, keepdims=True)
+    return scaled

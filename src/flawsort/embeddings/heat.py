@@ -43,8 +43,8 @@ COLOUR_STOPS = (
 
 @dataclass(frozen=True)
 class HeatScale:
-    """Maps scores to heat: 0 at or below `low`, 1 at or above `high`. normal_below: an image with a
-    lower score looks normal; None if that is not known."""
+    """Maps scores to heat: 0 at or below `low`, 1 at or above `high`. normal_below: an image with
+    this score or a lower one looks normal; None if that is not known."""
 
     low: float
     high: float
@@ -79,7 +79,8 @@ def calibrate(
     patches = _masked(scores, valid)
     maxima = np.nanmax(patches, axis=1, initial=-np.inf)
     patches, maxima = patches[np.isfinite(maxima)], maxima[np.isfinite(maxima)]
-    if normal_scores is not None and np.isfinite(normal_scores).any():
+    known = normal_scores is not None and bool(np.isfinite(normal_scores).any())
+    if normal_scores is not None and known:
         normal = _masked(normal_scores, None)
     else:
         order = np.argsort(maxima, kind="stable")
@@ -91,12 +92,12 @@ def calibrate(
     high = max(float(np.percentile(maxima, HOT_PERCENTILE)), low + spread)
     # Constant scores have no spread: everything is then cold.
     high = high if high - low > 1e-9 * max(1.0, abs(low)) else low + 1.0
-    return HeatScale(low, high, None if normal_scores is None else _normal_below(normal))
+    return HeatScale(low, high, _normal_below(normal) if known else None)
 
 
 def _normal_below(normal: NDArray[np.float64]) -> float | None:
-    """The score below which an image looks normal. normal: (n_normals, n_patches), NaN where a
-    patch does not count."""
+    """The highest score with which an image looks normal. normal: (n_normals, n_patches), NaN where
+    a patch does not count."""
     counted = np.isfinite(normal)
     normal, counted = normal[counted.any(axis=1)], counted[counted.any(axis=1)]
     whole = image_scores(np.where(counted, normal, 0.0), counted)

@@ -92,6 +92,11 @@ class Method:
                 parameter="pooling",
             )
 
+    @property
+    def has_means(self) -> bool:
+        """Whether mean patches take part in an embedding."""
+        return self.mean_share != 0 and POOLINGS[self.pooling].uses_extents
+
     def temperature_for(self, *, normals: bool, spread: float) -> float:
         """The temperature in the units of the scores. spread: their standard deviation."""
         if self.absolute_temperature is not None:

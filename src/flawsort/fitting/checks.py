@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flawsort.core.errors import InputError, OptionError
-from flawsort.core.records import ImageSet
+from flawsort.core.records import Bags, ImageSet
 
 if TYPE_CHECKING:
+    from flawsort.backbones import BackboneChoice
     from flawsort.embeddings.method import Method
 
 # Fewer normal images than this rarely show everything that is normal.
@@ -35,6 +37,23 @@ def check_random_state(random_state: object) -> None:
         raise OptionError(
             f"must be a whole number from 0. Got {random_state!r}.", parameter="random_state"
         )
+
+
+def check_views(views: Bags | Sequence[BackboneChoice], method: Method) -> None:
+    """Refuse several views without calibrated scores. views: Bags, or how backbones are opened."""
+    n_views = len(views.views) if isinstance(views, Bags) else len(views)
+    if method.calibrated or n_views == 1:
+        return
+    if isinstance(views, Bags):
+        raise InputError(
+            "Bags must have one view for scores that are not calibrated: those of two views are "
+            f"not on one scale. Got {n_views}. Give one view, or calibrate scores."
+        )
+    raise OptionError(
+        "must be one for scores that are not calibrated: those of two backbones are not on one "
+        f"scale. Got {n_views}. Name one, or calibrate scores.",
+        parameter="backbone",
+    )
 
 
 def check_runner(

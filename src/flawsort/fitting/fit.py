@@ -85,8 +85,8 @@ class KnownGood:
     """The normal images.
 
     references: of each view. scores: of each view, of some normals compared with the others; None
-    if there are too few normals. grids, valid: of the same normals in each view. means: how mean
-    patches are measured in each view. images: those that are used. notes: for the user.
+    if there are too few normals. means: how mean patches are measured in each view; empty if they
+    take no part. images: those that are used. notes: for the user.
     """
 
     references: tuple[NormalReference, ...]
@@ -209,7 +209,7 @@ def known_good(
         )
     with clock("calibrate"):
         scores = [ref.scores_of_normals(one) for ref, one in zip(references, views, strict=True)]
-        means = tuple(map(MeanPatch.of_normals, views))
+        means = tuple(map(MeanPatch.of_normals, views)) if options.method.has_means else ()
     notes: tuple[str, ...] = ()
     if len(chosen.contents) < len(normals.contents):
         notes = (
@@ -351,7 +351,7 @@ def _with_peers(
 
 def _means(bags: Bags, known: KnownGood | None, method: Method) -> tuple[MeanPatch | None, ...]:
     """How mean patches are measured in each view; empty if they take no part."""
-    if method.mean_share == 0:
+    if not method.has_means:
         return ()
     zero = [MeanPatch(np.zeros(one.dim, np.float32)) for one in bags.views]
     if known is None:
@@ -362,6 +362,8 @@ def _means(bags: Bags, known: KnownGood | None, method: Method) -> tuple[MeanPat
 def _mean_share(
     compared: list[Compared], bags: Bags, known: KnownGood | None, method: Method
 ) -> float:
+    if not method.has_means:
+        return 0.0
     if method.mean_share is not None:
         return method.mean_share
     if known is not None:

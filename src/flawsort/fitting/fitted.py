@@ -111,7 +111,7 @@ class Fitted:
         these: compared with peers, a faint flaw may look normal."""
         if self.heat.normal_below is None:
             return None
-        normal: Bools = image_scores(self.scores, self.valid) < self.heat.normal_below
+        normal: Bools = image_scores(self.scores, self.valid) <= self.heat.normal_below
         return normal
 
     @cached_property

@@ -70,13 +70,16 @@ def _in_given_order(images: ImageSet, given: list[Path | RemoteFile]) -> ImageSe
 
 
 def image_set_of(bags: Bags) -> ImageSet:
-    """An ImageSet for bags, which have no files: the digests are those of the patches."""
+    """An ImageSet for bags, which have no files: the digests are those of the patches in all
+    views."""
     blank = np.full((1, 1), 128, np.uint8)
-    valid = bags.valid if bags.valid is not None else np.empty((len(bags), 0), bool)
-    digests = (
-        hashlib.sha256(bag.tobytes() + mask.tobytes()).hexdigest()
-        for bag, mask in zip(bags.patches, valid, strict=True)
-    )
+    digests = []
+    for row in range(len(bags)):
+        content = hashlib.sha256()
+        for view in bags.views:
+            content.update(view.patches[row].tobytes())
+            content.update(b"" if view.valid is None else view.valid[row].tobytes())
+        digests.append(content.hexdigest())
     return ImageSet(
         tuple(f"bag-{row:05d}" for row in range(len(bags))), (blank,) * len(bags), tuple(digests)
     )
@@ -84,7 +87,13 @@ def image_set_of(bags: Bags) -> ImageSet:
 
 def checked(bags: Bags) -> Bags:
     """Check bags that a user passes: patches must be finite and of unit length, with a valid one in
-    each image. Invalid patches are replaced by a valid one of the same image."""
+    each image and view. Invalid patches are replaced by a valid one of the same image."""
+    first, *others = (_checked(view) for view in bags.views)
+    return replace(first, beside=tuple(others)) if others else first
+
+
+def _checked(bags: Bags) -> Bags:
+    """The same for one view."""
     lengths = np.stack([np.linalg.norm(bag.astype(np.float32), axis=1) for bag in bags.patches])
     if bags.valid is not None:
         lengths = lengths[bags.valid]

@@ -25,7 +25,7 @@ from flawsort.scores.peer_statistics import (
 BANK_BYTES = 512 * 2**20
 # Scores are calibrated on this many normals, each compared with the others. With fewer than
 # MIN_CALIBRATION normals they are calibrated on the set itself.
-CALIBRATION_IMAGES = 32
+CALIBRATION_IMAGES = 16
 MIN_CALIBRATION = 8
 # The comparison is exact if it takes at most this share of the engine's limit for exact search.
 CALIBRATION_SHARE = 0.05

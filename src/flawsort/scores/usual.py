@@ -21,6 +21,9 @@ from flawsort.core.records import Bools, Floats
 # (docs/evidence/experiments.md).
 NORMAL_SHARE = 1.0
 PEER_SHARE = 0.25
+# Distances vary by this much in rounding alone. A smaller spread is none: scores then keep their
+# scale, and fit in half precision.
+NO_SPREAD = 1e-4
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,22 @@ def usual_of_normals(scores: Floats, grid: Grid) -> Usual:
     return _usual(scores, _mean_at_places(scores), grid, NORMAL_SHARE)
 
 
+def calibrate_normals(scores: Floats, grid: Grid, usual: Usual) -> NDArray[np.float32]:
+    """(n_normals, n_patches): the calibrated scores of the normals that `usual` comes from.
+
+    What is usual for each of them is measured on the others. Otherwise they would look more normal
+    than any new image. NaN stays NaN.
+    """
+    calibrated = np.empty(scores.shape, np.float32)
+    everyone = NORMAL_SHARE * _smoothed(_mean_at_places(scores), grid)
+    for row in range(len(scores)):
+        others = np.delete(scores, row, axis=0)
+        known = others if np.isfinite(others).any() else scores
+        moved = NORMAL_SHARE * _smoothed(_mean_at_places(known), grid) - everyone
+        calibrated[row] = usual.calibrate(scores[row : row + 1] - moved)
+    return calibrated
+
+
 def usual_of_peers(scores: Floats, grid: Grid, valid: Bools | None = None) -> Usual:
     """The usual scores of a set without normals. scores, valid: (n_images, n_patches)."""
     counted = scores if valid is None else np.where(valid, scores, np.nan)
@@ -57,10 +76,11 @@ def joined(scores: list[NDArray[np.float32]]) -> NDArray[np.float32]:
 
 def _usual(scores: Floats, places: NDArray[np.float64], grid: Grid, share: float) -> Usual:
     taken = share * _smoothed(places, grid)
-    left = np.asarray(scores, np.float64) - taken
-    centre, spread = float(np.nanmean(left)), float(np.nanstd(left))
-    # Equal scores have no spread: they then stay as they are.
-    return Usual((taken + centre).astype(np.float32), spread if spread > 1e-9 else 1.0)
+    left = (np.asarray(scores, np.float64) - taken)[np.isfinite(scores)]
+    if not left.size:  # nothing is known: scores then stay as they are
+        return Usual(np.zeros(len(places), np.float32), 1.0)
+    spread = float(left.std())
+    return Usual((taken + left.mean()).astype(np.float32), spread if spread > NO_SPREAD else 1.0)
 
 
 def _mean_at_places(scores: Floats) -> NDArray[np.float64]:

@@ -18,7 +18,13 @@ from flawsort.scores.reference import (
     StoredReference,
     restore_reference,
 )
-from flawsort.scores.usual import Usual, joined, usual_of_normals, usual_of_peers
+from flawsort.scores.usual import (
+    Usual,
+    calibrate_normals,
+    joined,
+    usual_of_normals,
+    usual_of_peers,
+)
 
 
 @dataclass(frozen=True)
@@ -127,21 +133,20 @@ class CalibratedReference:
         """(n, n_patches): calibrated scores of all views on the grid of the first. valid: of each
         view."""
         grid = self.views[0].grid
+        others = zip(self.views[1:], scores[1:], valid[1:], strict=True)
         moved = [
-            interpolated(
-                _bridged(values, counted) if view.grid != grid else values, view.grid, grid
-            )
-            for view, values, counted in zip(self.views, scores, valid, strict=True)
+            interpolated(_bridged(values, counted), view.grid, grid)
+            for view, values, counted in others
         ]
-        return joined(moved)
+        return joined([scores[0], *moved])
 
     def of_normals(self, scores: tuple[Floats, ...]) -> NDArray[np.float32]:
         """(n_normals, n_patches): the calibrated scores of normals. scores: of each view, NaN where
         a patch does not count."""
         valid = [np.isfinite(values) for values in scores]
         own = [
-            view.usual.calibrate(np.where(counted, values, 0))
-            for view, values, counted in zip(self.views, scores, valid, strict=True)
+            np.nan_to_num(calibrate_normals(values, view.grid, view.usual))
+            for view, values in zip(self.views, scores, strict=True)
         ]
         together = self.join(own, list(valid))
         return np.where(valid[0], together, np.nan).astype(np.float32)

@@ -81,7 +81,7 @@ def advice_sentence(clusters: dict[str, Any], k: int) -> tuple[str, str]:
 def _facts(run: Run, n: int) -> dict[str, Any]:
     """The parts of the manifest that are shown, as text."""
     manifest, mode = run.manifest, clean(run.mode)
-    backbone = manifest["backbone"] or {}
+    backbones = [one for one in (manifest["backbone"], *manifest.get("beside", [])) if one]
     return {
         "version": clean(manifest.get("flawsort", "")),
         "n": n,
@@ -90,9 +90,12 @@ def _facts(run: Run, n: int) -> dict[str, Any]:
         "mode_words": MODES.get(mode, ""),
         "grid": run.grid,
         "seed": _text(manifest.get("seed")),
-        "heat": {"low": f"{run.heat.low:.4g}", "high": f"{run.heat.high:.4g}"},
-        "backbone": {clean(key).replace("_", " "): _text(value) for key, value in backbone.items()},
-        "backbone_name": _text(backbone.get("name")),
+        "heat": _heat(run),
+        "backbones": [
+            {clean(key).replace("_", " "): _text(value) for key, value in one.items()}
+            for one in backbones
+        ],
+        "backbone_names": ", ".join(_text(one.get("name")) for one in backbones) or _text(None),
         "set_aside": [
             {key: clean(entry.get(key) or "") for key in ("name", "reason", "kind")}
             for entry in manifest.get("set_aside") or []
@@ -102,6 +105,15 @@ def _facts(run: Run, n: int) -> dict[str, Any]:
         "settings": _texts(manifest.get("settings") or {}),
         "versions": _texts(manifest.get("versions") or {}),
     }
+
+
+def _heat(run: Run) -> dict[str, str]:
+    """The scale of the heat maps, and the score below which an image looks normal, as text."""
+    scale = run.heat
+    shown = {"heat, from": scale.low, "heat, full at": scale.high}
+    if scale.normal_below is not None:
+        shown["looks normal below a score of"] = scale.normal_below
+    return {name: f"{value:.4g}" for name, value in shown.items()}
 
 
 def _evaluation(evaluation: dict[str, Any]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ function groupHead(card, matched) {
   const several = group.rows.filter((i) => part.kinds[i].length > 1).length;
   if (several) words.push(`${several.toLocaleString("en")} with several kinds`);
   const head = el("header", {}, mark(group.id), el("h2", {}, `Group ${group.id}`), el("p", {}, words.join(" · ")));
-  if (group.normal) head.append(el("span", { class: "badge", title: "Nearly all of its images are close to the known-good ones" }, "looks normal"));
+  if (group.normal) head.append(el("span", { class: "badge", title: "Nearly all of its images are no more unusual than known-good ones" }, "looks normal"));
   if (!matched && size > 3) {
     const toggle = el("button", { type: "button", class: "quiet", "aria-expanded": "false" }, `Show all ${size.toLocaleString("en")}`);
     toggle.addEventListener("click", () => {

@@ -15,9 +15,9 @@ from flawsort.scores.engines.int8 import Int8
 from flawsort.scores.nearest import SINGLES, BagProduct, Nearest
 from flawsort.scores.peer_statistics import PeerStatistic
 
-# About 20 seconds on two cores. Larger searches in a bank use inverted lists;
+# About 5 seconds on two cores. Larger searches in a bank use inverted lists;
 # docs/evidence/performance.md has their recall and the cost in NMI.
-EXACT_FLOP = 2e12
+EXACT_FLOP = 5e11
 # Up to this many operations, a few seconds, int8 saves nothing.
 SINGLES_FLOP = 5e11
 
