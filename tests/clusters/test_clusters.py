@@ -66,14 +66,14 @@ def test_an_estimator_that_is_told() -> None:
     patches[6:, :3, 1] += 9
     patches /= np.linalg.norm(patches, axis=2, keepdims=True)
     bags = Bags(patches.astype(np.float32), (4, 4))
-    free = AnomalyClusterer(n_clusters=2).fit(bags)
+    free = AnomalyClusterer(n_clusters=2, method="paper").fit(bags)
     digests = free.images_.digests
     assert free.labels_[0] != free.labels_[7]
-    told = AnomalyClusterer(n_clusters=2)
+    told = AnomalyClusterer(n_clusters=2, method="paper")
     told.fit(bags, known_groups={digests[0]: 0, digests[7]: 0, digests[1]: 1})
     assert told.labels_[0] == told.labels_[7] != told.labels_[1]
     assert told.warnings_ == free.warnings_
-    more = AnomalyClusterer(n_clusters=2).fit(
+    more = AnomalyClusterer(n_clusters=2, method="paper").fit(
         bags, known_groups=dict(zip(digests[:3], range(3), strict=True))
     )
     assert more.n_clusters_ == 3

@@ -7,7 +7,7 @@ import pytest
 
 from flawsort.clusters.assign import Groups
 from flawsort.clusters.kinds import find_plain_groups, kinds_of_images, sort_regions
-from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, NORMAL_GROUP_SHARE
+from flawsort.embeddings.heat import NORMAL_GROUP_SHARE
 from flawsort.embeddings.regions import Outlines
 from helpers.bags import blobs
 
@@ -117,24 +117,24 @@ def test_in_a_plain_group_nothing_stands_out(n_standing_out: int) -> None:
     images = np.repeat(np.arange(n_standing_out), 2)  # two regions each
     found = find_plain_groups(None, labels, np.append(images, [4, 5]))
     assert found == (frozenset({0}) if n_standing_out < 2 else frozenset())
-    assert find_plain_groups(np.ones(6), labels, np.append(images, [4, 5])) == found
+    assert find_plain_groups(np.zeros(6, bool), labels, np.append(images, [4, 5])) == found
 
 
 @pytest.mark.parametrize("warm", [0, 1, 2])
 def test_nearly_all_images_of_a_normal_group_look_normal(warm: int) -> None:
     labels = np.array([0] * 3 + [2] * 10)
-    heat = np.concatenate([[0.9, 0.0, 0.3], np.full(10, 0.1)])
-    heat[3 : 3 + warm] = 0.7
+    looks_normal = np.array([False, True, False] + [True] * 10)
+    looks_normal[3 : 3 + warm] = False
     normal = (10 - warm) / 10 >= NORMAL_GROUP_SHARE
     assert normal == (warm < 2)
-    found = find_plain_groups(heat, labels, np.arange(13))
+    found = find_plain_groups(looks_normal, labels, np.arange(13))
     assert found == (frozenset({2}) if normal else frozenset())
-    assert find_plain_groups(heat, labels.tolist(), np.arange(13)) == found
+    assert find_plain_groups(looks_normal, labels.tolist(), np.arange(13)) == found
 
 
-def test_what_looks_normal_is_below_a_heat() -> None:
-    heat = np.array([LOOKS_NORMAL_BELOW, np.nextafter(LOOKS_NORMAL_BELOW, 0), 0.0, 1.0])
-    found = find_plain_groups(heat, np.array([0, 1, 2, 3]), np.arange(4))
+def test_groups_that_look_normal_are_plain_numbers() -> None:
+    looks_normal = np.array([False, True, True, False])
+    found = find_plain_groups(looks_normal, np.array([0, 1, 2, 3]), np.arange(4))
     assert found == {1, 2}
     assert all(type(group) is int for group in found)
 

@@ -79,7 +79,7 @@ def test_mean_patches(masked: bool) -> None:
 def test_mean_patches_are_measured_from_the_centre() -> None:
     bags = two_views(KINDS).views[0]
     centre = unit_vectors(12, seed=4)
-    found = MeanPatch(centre).measure(bags)
+    found = MeanPatch(centre).measure(mean_patches(bags))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, mean_patches(bags) - centre, atol=1e-6)
 
@@ -95,7 +95,7 @@ def test_mean_patches_of_normals_are_whitened() -> None:
     usual = variances.mean()
     gains = np.sqrt((1 + SHRINKAGE) * usual / (variances + SHRINKAGE * usual))
     expected = (means - means.mean(axis=0)) @ directions * gains
-    np.testing.assert_allclose(fitted.measure(bags) @ directions, expected, atol=1e-5)
+    np.testing.assert_allclose(fitted.measure(mean_patches(bags)) @ directions, expected, atol=1e-5)
 
 
 def test_too_few_normals_are_not_whitened() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from flawsort.clusters.ward import cut, ward_linkage
 from flawsort.core.records import Bags
+from flawsort.embeddings.axes import MEAN_SHARE
 from flawsort.embeddings.describer import fit_state
 from flawsort.embeddings.extent import N_EXTENTS, ExtentAxes, extents
 from flawsort.embeddings.heat import HeatScale, calibrate
@@ -24,6 +25,7 @@ from flawsort.embeddings.regions import find_regions, regions_of_images
 from flawsort.scores import reference as references
 from flawsort.scores.engines import CpuEngine, CpuLimits
 from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
+from flawsort.scores.usual import calibrate_normals, usual_of_normals
 from helpers.bags import Array, flawed_patches, same_partition
 from helpers.described import fit_describer
 from helpers.oracles import naive_nearest, naive_peer_distances, naive_softmax
@@ -52,6 +54,34 @@ def inverse_root(covariance: Array) -> Array:
     return directions @ np.diag(variances**-0.5) @ directions.T
 
 
+def naive_usual(normals: Bags) -> tuple[Array, float]:
+    """What to subtract at each place, and the unit: from normals, each against the others."""
+    left_out = np.array(
+        [
+            naive_nearest(bag, np.delete(normals.patches, row, axis=0).reshape(-1, normals.dim))[0]
+            for row, bag in enumerate(normals.patches)
+        ]
+    )
+    rows, columns = normals.grid
+    mean = left_out.mean(axis=0).reshape(normals.grid)
+    smooth = np.zeros(normals.grid)
+    for row in range(rows):
+        for column in range(columns):
+            around = [
+                mean[min(max(row + down, 0), rows - 1), min(max(column + across, 0), columns - 1)]
+                for down in (-1, 0, 1)
+                for across in (-1, 0, 1)
+            ]
+            smooth[row, column] = sum(around) / 9
+    rest = left_out - smooth.ravel()
+    return smooth.ravel() + rest.mean(), float(rest.std())
+
+
+def spread_of(values: Array) -> float:
+    """The length of the standard deviations of all columns."""
+    return float(np.sqrt(values.var(axis=0).sum()))
+
+
 # ---- against loops ----
 
 
@@ -71,7 +101,7 @@ def test_the_paper_s_method() -> None:
     assert fitted.temperature == pytest.approx(temperature, rel=1e-3)
     assert fitted.spread == pytest.approx(scores.std(), rel=1e-3)
     assert fitted.axes is None
-    assert fitted.whitening is None
+    assert fitted.looks[0].whitening is fitted.looks[0].mean is None
     np.testing.assert_allclose(described.scores, scores, atol=1e-3)
     np.testing.assert_allclose(described.weights, weights, atol=2e-3)
     np.testing.assert_allclose(described.embeddings, embeddings, atol=2e-3)
@@ -82,25 +112,36 @@ def test_the_default_method_with_normals() -> None:
     fitted, described, how = fit_describer(bags, normals, Method())
     bank = normals.patches.reshape(-1, bags.dim)
     distances, index = naive_nearest(bags.patches.reshape(-1, bags.dim), bank)
-    np.testing.assert_allclose(described.scores.ravel(), distances, atol=1e-3)
+    places, unit = naive_usual(normals)
+    calibrated = (distances.reshape(described.scores.shape) - places) / unit
+    np.testing.assert_allclose(described.scores, calibrated, atol=1e-3 / unit)
     weights = keep_heaviest(naive_softmax(described.scores, described.scores.std()))
     np.testing.assert_allclose(described.weights, weights, atol=1e-5)
     residual = bags.patches.astype(np.float64) - bank[index].reshape(bags.patches.shape)
     pooled = np.einsum("im,imd->id", weights, residual) - residual.mean(axis=1)
     quiet = described.scores <= np.quantile(described.scores, ORDINARY_SHARE)
     whitening = inverse_root(np.cov(residual[quiet].T, bias=True))
-    assert fitted.whitening is not None
-    np.testing.assert_allclose(fitted.whitening, whitening, atol=1e-3)
+    (look,) = fitted.looks
+    assert look.whitening is not None
+    np.testing.assert_allclose(look.whitening, whitening, atol=1e-3)
     pooled = pooled @ whitening
     pooled *= np.linalg.norm(pooled, axis=1, keepdims=True) ** (RESIDUAL_POWER - 1)
     assert fitted.spread == pytest.approx(described.scores.std(), rel=1e-5)
     found = extents(described.scores, (6, 5), fitted.spread)
-    axes = ExtentAxes.fit(pooled, found, fitted.spread)
+    axes = ExtentAxes.fit(spread_of(pooled), found, fitted.spread)
     assert fitted.axes is not None
-    np.testing.assert_allclose(fitted.axes.centres, axes.centres, rtol=1e-6)
-    np.testing.assert_allclose(fitted.axes.scales, axes.scales, rtol=1e-2)
-    assert described.embeddings.shape == (20, bags.dim + N_EXTENTS)
-    np.testing.assert_allclose(described.embeddings, axes.append(pooled, found), atol=2e-3)
+    np.testing.assert_allclose(fitted.axes.extents.centres, axes.centres, rtol=1e-6)
+    np.testing.assert_allclose(fitted.axes.extents.scales, axes.scales, rtol=1e-2)
+    of_normals = normals.patches.astype(np.float64).mean(axis=1)
+    means = bags.patches.astype(np.float64).mean(axis=1) - of_normals.mean(axis=0)
+    means = means @ inverse_root(np.cov(of_normals.T))
+    measured = axes.measure(found)
+    means *= MEAN_SHARE * np.hypot(spread_of(pooled), spread_of(measured)) / spread_of(means)
+    assert fitted.mean_share == MEAN_SHARE
+    assert fitted.axes.blocks == (bags.dim, bags.dim)
+    assert described.embeddings.shape == (20, 2 * bags.dim + N_EXTENTS)
+    expected = np.concatenate([pooled, means, measured], axis=1)
+    np.testing.assert_allclose(described.embeddings, expected, atol=4e-3)
     assert "270 known-good patches" in how
 
 
@@ -115,7 +156,7 @@ def test_every_patch_alike() -> None:
     )
     np.testing.assert_array_equal(fitted.describe(bags).embeddings, described.embeddings)
     assert not described.scores.any()
-    assert fitted.whitening is fitted.axes is fitted.reference is None
+    assert fitted.looks[0].whitening is fitted.axes is fitted.reference is None
     # Nothing stands out where nothing was compared.
     assert len(described.outlines) == 0
     assert described.region_embeddings.shape == (0, bags.dim)
@@ -157,6 +198,10 @@ def test_the_scale_of_the_heat_is_that_of_the_set(
     known = None
     if normals is not None:
         known = NormalReference.from_bags(normals, exact=method.exact).scores_of_normals(normals)
+        assert known is not None
+        if method.calibrated:
+            usual = usual_of_normals(known, normals.grid)
+            known = calibrate_normals(known, normals.grid, usual)
     assert fitted.heat == calibrate(described.scores, bags.valid, known)
     if with_normals:
         assert fitted.heat != calibrate(described.scores, bags.valid)
@@ -192,7 +237,9 @@ def test_regions_of_residuals(masked: bool) -> None:
     assert not among[outlines.images][outlines.masks(36)].all()
     assert np.isin(np.flatnonzero(KINDS), outlines.images).all()
     assert fitted.axes is not None
-    assert fitted.whitening is not None
+    (look,) = fitted.looks
+    assert look.whitening is not None
+    assert look.mean is not None
     bank = normals.patches.reshape(-1, bags.dim)
     nearest = naive_nearest(bags.patches.reshape(-1, bags.dim), bank)[1]
     residual = bags.patches.astype(np.float64) - bank[nearest].reshape(bags.patches.shape)
@@ -204,14 +251,18 @@ def test_regions_of_residuals(masked: bool) -> None:
         )
         inside = np.arange(36) if bags.valid is None else np.flatnonzero(bags.valid[image])
         evenly = inside[np.rint(np.linspace(0, len(inside) - 1, 36)).astype(int)]
-        pooled = (flaw - residual[image, evenly].mean(axis=0)) @ fitted.whitening
+        pooled = (flaw - residual[image, evenly].mean(axis=0)) @ look.whitening
         pooled *= np.linalg.norm(pooled) ** (RESIDUAL_POWER - 1)
         # As if nothing else of the image stood out.
         alone = np.minimum(scores[image], fitted.heat.low)
         alone[outlines[region]] = scores[image, outlines[region]]
         valid = None if bags.valid is None else bags.valid[[image]]
         extent = extents(alone[None], bags.grid, fitted.spread, valid)
-        expected = fitted.axes.append(pooled[None].astype(np.float32), extent)[0]
+        others = [one for one in np.flatnonzero(outlines.images == image) if one != region]
+        rest = set(inside) - {cell for other in others for cell in outlines[other]}
+        mean = bags.patches[image, sorted(rest)].astype(np.float64).mean(axis=0) - look.mean.centre
+        vector = np.concatenate([pooled, mean @ look.mean.whitening])
+        expected = fitted.axes.join(vector[None], extent)[0]
         np.testing.assert_allclose(described.region_embeddings[region], expected, atol=2e-3)
 
 
@@ -239,7 +290,7 @@ def test_the_first_images_of_the_order_are_measured(
     monkeypatch: pytest.MonkeyPatch, with_normals: bool
 ) -> None:
     monkeypatch.setitem(POOLINGS, "residual", ResidualPooling(ordinary_images=7))
-    bags, method = flawed_bags(), Method(n_peers=9)
+    bags, method = flawed_bags(), Method(n_peers=9, calibrated=False)
     reference: NormalReference | PeerReference
     if with_normals:
         reference = NormalReference.from_bags(normal_bags())
@@ -253,7 +304,7 @@ def test_the_first_images_of_the_order_are_measured(
     settled = fit_state(method, reference, bags, comparison, order, heat=heat)
     scores = comparison.scores
     measured = residual_whitening(bags, scores, comparison.expected, order[:7])
-    np.testing.assert_array_equal(settled.whitening, measured)
+    np.testing.assert_array_equal(settled.looks[0].whitening, measured)
     assert not np.array_equal(
         measured, residual_whitening(bags, scores, comparison.expected, order)
     )
@@ -264,15 +315,15 @@ def test_the_first_images_of_the_order_are_measured(
     assert (settled.method, settled.reference, settled.axes) == (method, reference, None)
     assert settled.heat is heat
     average = fit_state(Method(pooling="average"), reference, bags, comparison, order, heat=heat)
-    assert average.whitening is None
+    assert average.looks[0].whitening is None
     # So it is in a fit, in an order that the seed decides.
     normals = normal_bags() if with_normals else None
     order = np.random.default_rng(0).permutation(len(bags))
     fitted, _, _ = fit_describer(bags, normals, method, random_state=0)
     again = fit_state(method, reference, bags, comparison, order, heat=heat)
-    np.testing.assert_array_equal(fitted.whitening, again.whitening)
+    np.testing.assert_array_equal(fitted.looks[0].whitening, again.looks[0].whitening)
     other, _, _ = fit_describer(bags, normals, method, random_state=1)
-    assert not np.array_equal(other.whitening, fitted.whitening)
+    assert not np.array_equal(other.looks[0].whitening, fitted.looks[0].whitening)
 
 
 # ---- what it is for ----
@@ -358,7 +409,7 @@ def test_the_same_bags_are_described_as_they_were(method: Method) -> None:
     bags, normals = flawed_bags(), normal_bags()
     fitted, described, _ = fit_describer(bags, normals, method)
     assert_same_values(fitted.describe(bags), described)
-    assert (fitted.whitening is None) == (method.pooling == "average")
+    assert (fitted.looks[0].whitening is None) == (method.pooling == "average")
     one = fitted.describe(bags.take([4]))
     np.testing.assert_allclose(one.embeddings, described.embeddings[4:5], atol=1e-5)
 

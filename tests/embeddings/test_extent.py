@@ -324,91 +324,84 @@ def test_where_every_patch_is_alike_all_count(grid: tuple[int, int]) -> None:
     np.testing.assert_allclose(
         found[:, N_PROFILE:], np.log(np.array([whole] * 3) + POINT), atol=1e-5
     )
-    axes = ExtentAxes.fit(np.eye(3), found, 1.0)
-    np.testing.assert_allclose(axes.append(np.eye(3), found)[:, 3:], 0, atol=1e-6)
+    axes = ExtentAxes.fit(1.0, found, 1.0)
+    np.testing.assert_allclose(axes.measure(found), 0, atol=1e-6)
 
 
 # ---- as coordinates ----
 
 
-def made_pooled() -> tuple[Array, Array]:
-    """Pooled patches, (30, 5), and the extents of their images, each in units of its own."""
+SPREAD = 2.3  # of pooled patches
+
+
+def made_extents() -> Array:
+    """The extents of 30 images, each in units of its own."""
     rng = np.random.default_rng(4)
-    found = rng.normal(3, 1, (30, N_EXTENTS)) * np.arange(1, N_EXTENTS + 1)
-    return rng.standard_normal((30, 5)), found
+    return rng.normal(3, 1, (30, N_EXTENTS)) * np.arange(1, N_EXTENTS + 1)
 
 
 def test_each_group_of_axes_has_its_share_of_the_spread() -> None:
-    pooled, found = made_pooled()
-    before = pooled.copy(), found.copy()
-    joined = ExtentAxes.fit(pooled, found, 1.0).append(pooled, found)
-    assert (joined.dtype, joined.shape) == (np.float32, (30, 5 + N_EXTENTS))
-    np.testing.assert_array_equal(joined[:, :5], pooled.astype(np.float32))
-    spread = math.sqrt(sum(np.var(pooled[:, d]) for d in range(5)))
-    axes = joined[:, 5:].astype(np.float64)
+    found = made_extents()
+    before = found.copy()
+    axes = ExtentAxes.fit(SPREAD, found, 1.0).measure(found)
+    assert axes.shape == (30, N_EXTENTS)
     for group, weight in (
         (range(N_PROFILE), PROFILE_WEIGHT),
         (range(N_PROFILE, N_EXTENTS), SHAPE_WEIGHT),
     ):
         together = math.sqrt(sum(np.var(axes[:, column]) for column in group))
-        assert together == pytest.approx(weight * spread, rel=1e-5)
+        assert together == pytest.approx(weight * SPREAD, rel=1e-5)
         for column in group:
             values = found[:, column]
-            alike = (values - values.mean()) / values.std() * weight * spread
+            alike = (values - values.mean()) / values.std() * weight * SPREAD
             np.testing.assert_allclose(
                 axes[:, column], alike / math.sqrt(len(group)), rtol=1e-5, atol=1e-6
             )
-    np.testing.assert_array_equal(pooled, before[0])
-    np.testing.assert_array_equal(found, before[1])
+    np.testing.assert_array_equal(found, before)
 
 
 @pytest.mark.parametrize("column", range(N_EXTENTS))
 def test_what_is_alike_adds_nothing(column: int) -> None:
-    pooled, found = made_pooled()
-    whole = ExtentAxes.fit(pooled, found, 1.0).append(pooled, found)
+    found = made_extents()
+    whole = ExtentAxes.fit(SPREAD, found, 1.0).measure(found)
     # What differs by a rounding error is not blown up to a share of the spread.
     found[:, column] = 0.7 + 1e-9 * np.arange(30)
-    axes = ExtentAxes.fit(pooled, found, 1.0)
-    joined = axes.append(pooled, found)
-    np.testing.assert_allclose(joined[:, 5 + column], 0, atol=1e-6)
-    np.testing.assert_array_equal(np.delete(joined, 5 + column, 1), np.delete(whole, 5 + column, 1))
+    axes = ExtentAxes.fit(SPREAD, found, 1.0).measure(found)
+    np.testing.assert_allclose(axes[:, column], 0, atol=1e-6)
+    np.testing.assert_array_equal(np.delete(axes, column, 1), np.delete(whole, column, 1))
 
 
 def test_extents_that_hardly_differ_count_by_their_floor() -> None:
-    pooled, found = made_pooled()
+    found = made_extents()
     found = found.mean(axis=0) + 1e-6 * np.sign(found - found.mean(axis=0))
-    spread = math.sqrt(sum(np.var(pooled[:, d]) for d in range(5)))
-    axes = ExtentAxes.fit(pooled, found, 2.0)
+    axes = ExtentAxes.fit(SPREAD, found, 2.0)
     for column, scale in enumerate(axes.scales):
         weight, count, floor = PROFILE_WEIGHT, N_PROFILE, PROFILE_FLOOR * 2.0
         if column >= N_PROFILE:
             weight, count, floor = SHAPE_WEIGHT, N_EXTENTS - N_PROFILE, SHAPE_FLOOR
-        assert scale == pytest.approx(weight * spread / math.sqrt(count) / floor)
+        assert scale == pytest.approx(weight * SPREAD / math.sqrt(count) / floor)
 
 
 @pytest.mark.parametrize("n_images", [1, 4])
 def test_where_pooled_patches_are_alike_there_is_no_scale(n_images: int) -> None:
-    found = made_pooled()[1][:n_images]
-    pooled = np.ones((n_images, 5), np.float32)
-    joined = ExtentAxes.fit(pooled, found, 1.0).append(pooled, found)
-    np.testing.assert_array_equal(joined[:, 5:], 0)
+    found = made_extents()[:n_images]
+    np.testing.assert_array_equal(ExtentAxes.fit(0.0, found, 1.0).measure(found), 0)
 
 
 def test_new_images_are_placed_by_the_fitted_scale() -> None:
-    pooled, found = made_pooled()
-    axes = ExtentAxes.fit(pooled, found, 1.0)
-    joined = axes.append(pooled, found)
-    np.testing.assert_array_equal(axes.append(pooled[:2], found[:2]), joined[:2])
-    assert axes.append(pooled[:0], found[:0]).shape == (0, 5 + N_EXTENTS)
-    new = axes.append(np.zeros((1, 5)), np.full((1, N_EXTENTS), 2.0))
+    found = made_extents()
+    axes = ExtentAxes.fit(SPREAD, found, 1.0)
+    np.testing.assert_array_equal(axes.measure(found[:2]), axes.measure(found)[:2])
+    assert axes.measure(found[:0]).shape == (0, N_EXTENTS)
+    new = axes.measure(np.full((1, N_EXTENTS), 2.0))
     expected = [
         (2.0 - centre) * scale for centre, scale in zip(axes.centres, axes.scales, strict=True)
     ]
-    np.testing.assert_allclose(new[0], [0] * 5 + expected, rtol=1e-6)
+    np.testing.assert_allclose(new[0], expected, rtol=1e-6)
 
 
 def test_axes_survive_json() -> None:
-    axes = ExtentAxes.fit(*made_pooled(), 1.0)
+    axes = ExtentAxes.fit(SPREAD, made_extents(), 1.0)
     assert len(axes.centres) == len(axes.scales) == N_EXTENTS
     stored = json.loads(json.dumps(asdict(axes)))
     assert ExtentAxes(**{name: tuple(values) for name, values in stored.items()}) == axes

@@ -8,13 +8,14 @@ from PIL import Image
 
 from flawsort.core.errors import InputError, OptionError
 from flawsort.embeddings.heat import (
-    LOOKS_NORMAL_BELOW,
+    NORMAL_DEVIATIONS,
     HeatScale,
     calibrate,
     colour_table,
     image_heat,
     overlay,
 )
+from flawsort.embeddings.weights import image_scores
 
 
 def flawed_set(n_good: int = 12, n_bad: int = 8) -> np.ndarray:
@@ -41,7 +42,7 @@ def test_good_images_stay_cold_and_flaws_glow(with_normals: bool) -> None:
     scores = flawed_set()
     scale = calibrate(scores, None, flawed_set(10, 0) if with_normals else None)
     heat = image_heat(scores, scale)
-    assert heat[:12].max() < LOOKS_NORMAL_BELOW
+    assert heat[:12].max() < 0.2
     assert heat[12:].min() > 0.7
 
 
@@ -49,7 +50,38 @@ def test_good_images_stay_cold_and_flaws_glow(with_normals: bool) -> None:
 def test_a_set_without_any_flaw_is_not_stretched_until_it_glows(with_normals: bool) -> None:
     scores = flawed_set(20, 0)
     scale = calibrate(scores, None, flawed_set(10, 0) if with_normals else None)
-    assert np.median(image_heat(scores, scale)) < LOOKS_NORMAL_BELOW
+    assert np.median(image_heat(scores, scale)) < 0.2
+
+
+def test_what_looks_normal_is_told_by_left_out_normals() -> None:
+    normals = flawed_set(10, 0)
+    scale = calibrate(flawed_set(), None, normals)
+    whole = image_scores(normals)
+    expected = whole.mean() + NORMAL_DEVIATIONS * whole.std()
+    assert scale.normal_below == pytest.approx(expected)
+    seen = image_scores(flawed_set())
+    assert (seen[:12] < expected).mean() > 0.9
+    assert (seen[12:] > expected).all()
+
+
+def test_nothing_looks_normal_where_it_is_not_known() -> None:
+    assert calibrate(flawed_set()).normal_below is None
+    one = flawed_set(1, 0)
+    assert calibrate(flawed_set(), None, one).normal_below is None
+    assert calibrate(np.full((2, 4), np.nan)).normal_below is None
+
+
+def test_patches_of_normals_that_do_not_count_change_nothing() -> None:
+    normals = flawed_set(10, 0)
+    wide = np.hstack([normals, np.full((10, 64), np.nan)])
+    both = np.vstack([wide, np.full((1, 128), np.nan)])
+    scores = flawed_set()
+    expected = calibrate(scores, None, normals).normal_below
+    top = image_scores(np.where(np.isnan(wide), 0, wide), ~np.isnan(wide))
+    assert calibrate(scores, None, both).normal_below == pytest.approx(
+        top.mean() + NORMAL_DEVIATIONS * top.std()
+    )
+    assert expected is not None
 
 
 def test_low_is_the_99th_percentile_of_known_normals() -> None:

@@ -7,15 +7,19 @@ from typing import Any
 
 import pytest
 
+from flawsort.backbones import DEFAULT_BACKBONE, SECOND_BACKBONE, BackboneChoice
 from flawsort.core.errors import OptionError
 from flawsort.core.text import either
 from flawsort.embeddings.method import (
     NORMAL_TEMPERATURE,
     PEER_TEMPERATURE,
     PRESETS,
+    VIEWS,
     Method,
     poolings_of_any_weights,
+    preset_of,
     resolve,
+    views_of,
 )
 from flawsort.embeddings.pooling import POOLINGS
 
@@ -29,12 +33,30 @@ def test_presets_by_name_and_methods_as_given() -> None:
     assert (paper.pooling, paper.nearest_share, paper.n_peers) == ("average", 1.0, "all")
     method = Method(temperature=2.0)
     assert resolve(method) is method
-    assert list(PRESETS) == ["default", "paper"]
+    assert (paper.calibrated, paper.mean_share) == (False, 0)
+    assert list(PRESETS) == list(VIEWS) == ["default", "fast", "paper"]
+
+
+def test_the_views_of_presets() -> None:
+    """The default looks with two networks, closely; a method of your own as well."""
+    close, second = views_of("default")
+    assert close == BackboneChoice(DEFAULT_BACKBONE, image_size=512, grid=32)
+    assert second == BackboneChoice(SECOND_BACKBONE)
+    assert views_of("fast") == views_of("paper") == (BackboneChoice(DEFAULT_BACKBONE),)
+    assert views_of(Method(temperature=2.0)) == (close, second)
+
+
+def test_presets_are_known_by_method_and_views() -> None:
+    for name in PRESETS:
+        assert preset_of(resolve(name), views_of(name)) == name
+    assert preset_of(Method(temperature=2.0), views_of("default")) is None
+    assert preset_of(resolve("paper"), views_of("default")) is None
+    assert preset_of(Method(), (BackboneChoice(DEFAULT_BACKBONE, image_size=64),)) is None
 
 
 def test_an_unknown_preset_is_refused() -> None:
     with pytest.raises(
-        OptionError, match=r"method must be one of default, paper or a Method\. Got 'papre'\."
+        OptionError, match=r"method must be one of default, fast, paper or a Method\. Got 'papre'\."
     ):
         resolve("papre")
 
@@ -52,6 +74,8 @@ def test_an_unknown_preset_is_refused() -> None:
         ({"temperature": 0.0}, r"^temperature must be greater than 0 and finite\. Got 0\.0\."),
         ({"temperature": math.inf}, r"^temperature must be greater than 0 and finite\. Got inf\."),
         ({"absolute_temperature": -1.0}, r"^absolute_temperature must be greater than 0"),
+        ({"mean_share": -0.1}, r"mean_share must be at least 0 and at most 10\. Got -0\.1\."),
+        ({"mean_share": math.nan}, r"mean_share must be at least 0 and at most 10\. Got nan\."),
         ({"temperature": 1.0, "absolute_temperature": 1.0}, r"one of the two, not both\."),
         (
             {"weights": "uniform"},

@@ -446,3 +446,12 @@ def test_regions_of_copies(landscape: tuple[Array, Outlines], rows: list[int]) -
 def test_images_without_any_region() -> None:
     chosen, images = regions_of_images(Outlines.of([]), np.array([0, 1, 0]))
     assert (len(chosen), len(images)) == (0, 0)
+
+
+def test_an_image_without_its_other_regions() -> None:
+    outlines = Outlines.of(
+        [(0, 3.0, np.array([0, 1])), (0, 2.0, np.array([3])), (2, 1.0, np.array([2, 3]))]
+    )
+    kept = [np.flatnonzero(row).tolist() for row in outlines.without_others(5)]
+    assert kept == [[0, 1, 2, 4], [2, 3, 4], [0, 1, 2, 3, 4]]
+    assert Outlines.of([]).without_others(5).shape == (0, 5)

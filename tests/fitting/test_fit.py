@@ -18,14 +18,16 @@ from PIL import Image
 from flawsort import AnomalyClusterer, Method, View
 from flawsort import clusters as grouping
 from flawsort import estimator as pipeline
-from flawsort.backbones import load_backbone
+from flawsort.backbones import DEFAULT_BACKBONE, BackboneChoice, open_backbone
 from flawsort.backbones.embed import embed_batch
 from flawsort.clusters.advice import Advice
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, ImageSet, SetAside
-from flawsort.embeddings.describer import Described, Describer
+from flawsort.embeddings.axes import MeanPatch
+from flawsort.embeddings.describer import Described, Describer, Look
 from flawsort.embeddings.extent import extents
 from flawsort.embeddings.heat import HeatScale, calibrate
+from flawsort.embeddings.method import PEER_TEMPERATURE
 from flawsort.embeddings.pooling import residual_whitening
 from flawsort.embeddings.regions import Outlines, find_regions, region_scores, regions_of_images
 from flawsort.embeddings.weights import score_spread
@@ -44,13 +46,16 @@ from flawsort.scores.reference import (
     NormalReference,
     PeerCounts,
     PeerReference,
+    Reference,
     compare_with_peers,
 )
+from flawsort.scores.usual import calibrate_normals, usual_of_normals, usual_of_peers
+from flawsort.scores.views import CalibratedReference
 from helpers.bags import flawed_patches, same_partition
 from helpers.described import fit_describer
 from helpers.oracles import naive_peer_distances
 from helpers.part_batches import assert_same_values
-from helpers.plates import KINDS, contents, plate, plate_arrays, settings, write_plates
+from helpers.plates import KINDS, SIDE, contents, plate, plate_arrays, settings, write_plates
 
 BLANK = np.zeros((1, 1), np.uint8)
 KINDS_OF_BAGS = [kind for kind in (1, 2, 3, 0) for _ in range(7)]
@@ -127,6 +132,7 @@ class Shelf:
         *,
         normals: NormalReference | None = None,
         normal_scores: Any = None,
+        mean: MeanPatch | None = None,
         runner: Any = None,
         engine: Any = None,
         sample: int = USUAL_SIZES.sample_images,
@@ -135,7 +141,10 @@ class Shelf:
     ) -> DescribedSet:
         """As a set that is too large for memory, five images at a time."""
         sizes = Sizes(batch_images=5, sample_images=sample, peers=peers)
-        known = None if normals is None else KnownGood(normals, normal_scores)
+        known = None
+        if normals is not None:
+            scores = None if normal_scores is None else (normal_scores,)
+            known = KnownGood((normals,), scores, (mean,))
         given = FitOptions(method, engine or CpuEngine(), sizes=sizes, **options)
         return describe_set(self, known, given, runner or LocalRunner(self))
 
@@ -153,8 +162,33 @@ def assert_same(one: DescribedSet, other: DescribedSet) -> None:
     assert one.describer.temperature == other.describer.temperature
     assert one.describer.spread == other.describer.spread
     assert one.describer.axes == other.describer.axes
-    assert one.describer.whitening is not None
-    np.testing.assert_array_equal(one.describer.whitening, other.describer.whitening)
+    assert one.describer.mean_share == other.describer.mean_share
+    for look, also in zip(one.describer.looks, other.describer.looks, strict=True):
+        assert look.whitening is not None
+        assert_same_values(look, also)
+
+
+def only_view(reference: Reference | None) -> Reference:
+    """The reference of the only view, whose scores are calibrated."""
+    assert isinstance(reference, CalibratedReference)
+    (view,) = reference.views
+    return view.reference
+
+
+def check_heat(found: HeatScale, expected: HeatScale, *, rel: float) -> None:
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=rel)
+    assert (found.normal_below is None) == (expected.normal_below is None)
+    if expected.normal_below is not None:
+        assert found.normal_below == pytest.approx(expected.normal_below, rel=rel)
+
+
+def check_looks(found: Describer, expected: Describer) -> None:
+    """The same state in each view, but for rounding."""
+    for look, also in zip(found.looks, expected.looks, strict=True):
+        assert (look.grid, look.dim) == (also.grid, also.dim)
+        assert look.arrays().keys() == also.arrays().keys()
+        for name, values in look.arrays().items():
+            np.testing.assert_allclose(values, also.arrays()[name], atol=1e-5, err_msg=name)
 
 
 # ---- the same as in memory ----
@@ -165,7 +199,10 @@ def assert_same(one: DescribedSet, other: DescribedSet) -> None:
     "method",
     [
         pytest.param(PEERS, id="default"),
-        pytest.param(Method(n_peers=9, pooling="average", nearest_share=1.0), id="paper"),
+        pytest.param(
+            Method(n_peers=9, pooling="average", nearest_share=1.0, calibrated=False), id="paper"
+        ),
+        pytest.param(Method(n_peers=9, calibrated=False, mean_share=0), id="as they are"),
         pytest.param(Method(n_peers=9, absolute_temperature=0.2), id="tau"),
         pytest.param(Method(n_peers="all"), id="all"),
         pytest.param(Method(n_peers=1000), id="more than there are"),
@@ -200,11 +237,13 @@ def test_normals_as_in_memory(exact: bool | None) -> None:
     reference = NormalReference.from_bags(normals, exact=exact)
     known = reference.scores_of_normals(normals)
     assert known is not None
-    found = shelf.stream(method, normals=reference, normal_scores=known)
+    mean = MeanPatch.of_normals(normals)
+    assert mean is not None
+    found = shelf.stream(method, normals=reference, normal_scores=known, mean=mean)
     check_described(found, describer, described)
     assert len(found.described.outlines) >= 10
     assert found.how == how
-    assert found.describer.reference is reference
+    assert only_view(found.describer.reference) is reference
 
 
 def check_described(found: DescribedSet, describer: Describer, described: Described) -> None:
@@ -213,27 +252,27 @@ def check_described(found: DescribedSet, describer: Describer, described: Descri
     for name in ("scores", "weights"):
         half = getattr(found.described, name)
         assert half.dtype == np.float16
-        np.testing.assert_allclose(half, getattr(described, name), rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(half, getattr(described, name), rtol=1e-3, atol=1e-5)
     check_outlines(found.described.outlines, described.outlines)
     assert found.described.region_embeddings.dtype == np.float32
     np.testing.assert_allclose(
         found.described.region_embeddings, described.region_embeddings, atol=1e-5
     )
-    assert dataclasses.asdict(found.describer.heat) == pytest.approx(
-        dataclasses.asdict(describer.heat), rel=1e-6
-    )
+    check_heat(found.describer.heat, describer.heat, rel=1e-6)
     assert found.describer.temperature == pytest.approx(describer.temperature, rel=1e-6)
     assert found.describer.method == describer.method
     assert found.describer.spread == pytest.approx(describer.spread, rel=1e-6)
-    assert (found.describer.whitening is None) == (describer.method.pooling == "average")
-    assert (found.describer.whitening is None) == (describer.whitening is None)
-    if found.describer.whitening is not None:
-        np.testing.assert_allclose(found.describer.whitening, describer.whitening, atol=1e-5)
+    averages = describer.method.pooling == "average"
+    assert (found.describer.looks[0].whitening is None) == averages
+    check_looks(found.describer, describer)
+    assert found.describer.mean_share == pytest.approx(describer.mean_share, rel=1e-5)
     assert (found.describer.axes is None) == (describer.axes is None)
     if describer.axes is not None and found.describer.axes is not None:
+        assert found.describer.axes.blocks == describer.axes.blocks
+        assert found.describer.axes.scales == pytest.approx(describer.axes.scales, rel=1e-5)
         for name in ("centres", "scales"):
-            fitted = getattr(found.describer.axes, name)
-            assert fitted == pytest.approx(getattr(describer.axes, name), rel=1e-5)
+            fitted = getattr(found.describer.axes.extents, name)
+            assert fitted == pytest.approx(getattr(describer.axes.extents, name), rel=1e-5)
 
 
 def check_outlines(found: Outlines, expected: Outlines) -> None:
@@ -263,7 +302,8 @@ def test_one_arithmetic_for_the_whole_set() -> None:
     assert "float32" in Shelf().stream(engine=singles_up_to(flop), sample=12).how
     found = Shelf().stream(engine=singles_up_to(flop - 1), sample=12)
     assert "int8" in found.how
-    assert isinstance(found.describer.reference, PeerReference)
+    assert isinstance(only_view(found.describer.reference), PeerReference)
+    assert found.describer.reference is not None
     assert found.describer.reference.engine.name == "onnxruntime on the CPU, int8"
     np.testing.assert_array_equal(
         found.described.scores,
@@ -279,14 +319,26 @@ def test_the_size_of_the_whole_set_says_how_many_peers() -> None:
 def test_known_scores_say_what_is_normal() -> None:
     normals = Bags(flawed_patches([0] * 6, n_patches=16, seed=0), (4, 4))
     reference, shelf = NormalReference.from_bags(normals), Shelf(masked=True)
-    scores = reference.compare(shelf.bags).scores
+    scores, valid = reference.compare(shelf.bags).scores, shelf.bags.valid
     for known in (None, np.linspace(0.5, 0.9, 32, dtype=np.float32).reshape(2, 16)):
-        found = shelf.stream(Method(), normals=reference, normal_scores=known)
-        expected = calibrate(scores, shelf.bags.valid, known)
-        assert dataclasses.astuple(found.describer.heat) == pytest.approx(
-            dataclasses.astuple(expected), rel=1e-6
-        )
+        plain = Method(calibrated=False)
+        found = shelf.stream(plain, normals=reference, normal_scores=known)
+        expected = calibrate(scores, valid, known)
+        check_heat(found.describer.heat, expected, rel=1e-6)
         assert (expected.low > 0.88) is (known is not None)
+        # Calibrated, everything is on the scale of what is usual: of the normals, if it is known.
+        if known is None:
+            usual = usual_of_peers(scores, (4, 4), valid)
+        else:
+            usual = usual_of_normals(known, (4, 4))
+        found = shelf.stream(Method(), normals=reference, normal_scores=known)
+        np.testing.assert_allclose(
+            found.described.scores, usual.calibrate(scores), rtol=1e-3, atol=1e-5
+        )
+        of_normals = None if known is None else calibrate_normals(known, (4, 4), usual)
+        expected = calibrate(usual.calibrate(scores), valid, of_normals)
+        check_heat(found.describer.heat, expected, rel=1e-5)
+        assert (found.describer.heat.normal_below is None) is (known is None)
 
 
 def test_temperature_heat_and_whitening_are_measured_on_a_sample() -> None:
@@ -295,19 +347,18 @@ def test_temperature_heat_and_whitening_are_measured_on_a_sample() -> None:
     found = shelf.stream(random_state=4, sample=11)
     sample = np.random.default_rng(4).permutation(N)[:11]
     comparison, _ = compare_with_peers(shelf.bags, n_peers=9, nearest_share=0.2, random_state=4)
-    scores = comparison.scores
+    seen = comparison.scores[sample]
+    scores = usual_of_peers(seen, (4, 4), shelf.bags.valid[sample]).calibrate(comparison.scores)
     spread = score_spread(scores[sample], shelf.bags.valid[sample])
-    assert found.describer.temperature == pytest.approx(0.3 * spread, rel=1e-6)
+    assert found.describer.temperature == pytest.approx(PEER_TEMPERATURE * spread, rel=1e-5)
     heat = calibrate(scores[sample], shelf.bags.valid[sample])
-    assert dataclasses.astuple(found.describer.heat) == pytest.approx(
-        dataclasses.astuple(heat), rel=1e-6
-    )
+    check_heat(found.describer.heat, heat, rel=1e-5)
     assert heat.low != pytest.approx(calibrate(scores, shelf.bags.valid).low, rel=1e-3)
     whitening = residual_whitening(shelf.bags, scores, comparison.expected, sample)
-    np.testing.assert_allclose(found.describer.whitening, whitening, atol=1e-5)
+    np.testing.assert_allclose(found.describer.looks[0].whitening, whitening, atol=1e-5)
     every = residual_whitening(shelf.bags, scores, comparison.expected, np.arange(N))
     assert not np.allclose(every, whitening, atol=1e-3)
-    np.testing.assert_allclose(found.described.scores, scores, rtol=1e-3)
+    np.testing.assert_allclose(found.described.scores, scores, rtol=1e-3, atol=1e-5)
     assert len(shelf.calls[0]) == 11
     assert shelf.calls[1:] == [list(range(N))[start : start + 5] for start in range(0, N, 5)]
 
@@ -315,8 +366,9 @@ def test_temperature_heat_and_whitening_are_measured_on_a_sample() -> None:
 def test_more_peers_than_the_sample_has() -> None:
     shelf = Shelf()
     found = shelf.stream(PEERS, sample=6)
-    assert isinstance(found.describer.reference, PeerReference)
-    assert len(found.describer.reference.peers) == 9
+    peers = only_view(found.describer.reference)
+    assert isinstance(peers, PeerReference)
+    assert len(peers.peers) == 9
     assert [len(call) for call in shelf.calls] == [9, 5, 5, 5, 5, 5, 3]  # each peer once
 
 
@@ -373,7 +425,8 @@ def test_progress_counts_images() -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_bad_files_are_left_out(bad: list[int], masked: bool) -> None:
     shelf = Shelf(bad=bad, masked=masked)
-    found = shelf.stream(Method(n_peers=4, nearest_share=1.0), sample=6)
+    plain = Method(n_peers=4, nearest_share=1.0, calibrated=False)
+    found = shelf.stream(plain, sample=6)
     good = shelf.good
     assert found.images.names == tuple(f"{row:02d}.png" for row in good)
     assert set(found.images.set_aside) == {SetAside(f"{row:02d}.png", f"torn {row}") for row in bad}
@@ -384,9 +437,7 @@ def test_bad_files_are_left_out(bad: list[int], masked: bool) -> None:
     assert isinstance(found.describer.reference, PeerReference)
     bags, own = shelf.bags.take(usable[:6]), np.array([0, 1, 2, 3, -1, -1])
     scores = found.describer.reference.compare(bags, self_rows=own).scores
-    assert dataclasses.astuple(found.describer.heat) == pytest.approx(
-        dataclasses.astuple(calibrate(scores, bags.valid)), rel=1e-6
-    )
+    check_heat(found.describer.heat, calibrate(scores, bags.valid), rel=1e-6)
     check_regions_line_up(found, shelf.bags.take(good))
     patches = shelf.bags.patches
     for place, row in enumerate(good):
@@ -430,12 +481,12 @@ def test_a_sample_in_pieces_of_which_some_have_no_padding() -> None:
     shelf.bags.valid[order[:6]] = True
     shelf.bags.valid[order[6:9], :3] = False
     sample = order[3:9]
-    found = shelf.stream(Method(n_peers=4), sample=6)
+    found = shelf.stream(Method(n_peers=4, calibrated=False), sample=6)
     bags = shelf.bags.take(sample)
     own = np.array([0, 1, 2, 3, -1, -1])
     scores = PeerReference(bags.patches[:4], 0.2).compare(bags, self_rows=own).scores
     spread = score_spread(scores, bags.valid)
-    assert found.describer.temperature == pytest.approx(0.3 * spread, rel=1e-6)
+    assert found.describer.temperature == pytest.approx(PEER_TEMPERATURE * spread, rel=1e-6)
     assert spread != pytest.approx(score_spread(scores), rel=1e-3)
 
 
@@ -477,7 +528,8 @@ def test_a_file_that_goes_away_on_the_way(method: Method) -> None:
 def a_describer(shelf: Shelf, rows: list[int]) -> Describer:
     """With some of the bags as peers."""
     reference = PeerReference(shelf.bags.patches[rows], 0.5)
-    return Describer(PEERS, reference, 0.1, 0.2, HeatScale(0.3, 0.8), TURN)
+    look = Look((4, 4), 12, TURN)
+    return Describer(PEERS, (look,), reference, 0.1, 0.2, HeatScale(0.3, 0.8))
 
 
 def test_a_batch_keeps_what_an_image_comes_to() -> None:
@@ -640,7 +692,12 @@ def test_abandoned_parts_are_removed_and_not_the_run_s_own(tmp_path: Path) -> No
 # ---- AnomalyClusterer ----
 
 
-opened = functools.cache(load_backbone)
+opened = functools.cache(open_backbone)
+# Two networks that see the plates on grids of 8 x 8 and 12 x 12 patches.
+TWO_VIEWS = (
+    BackboneChoice(DEFAULT_BACKBONE, image_size=SIDE),
+    BackboneChoice(DEFAULT_BACKBONE, image_size=96),
+)
 STREAMED = Sizes(in_memory=0, batch_images=4)
 # If the arithmetic is left open, eight bits are taken.
 IN_EIGHT_BITS = dataclasses.replace(STREAMED, cpu=CpuLimits(singles_flop=0))
@@ -651,7 +708,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """To open a backbone and to work out advice takes longer than all the rest together."""
     advice = Advice(2, 2, 2, False, "Said so.", ())
     monkeypatch.setattr(grouping, "advise", lambda *_, **__: advice)
-    monkeypatch.setattr(pipeline, "load_backbone", opened)
+    monkeypatch.setattr(pipeline, "open_backbone", opened)
 
 
 @pytest.fixture
@@ -678,14 +735,12 @@ def check_alike(streamed: AnomalyClusterer, held: AnomalyClusterer) -> None:
     np.testing.assert_array_equal(streamed.labels_, held.labels_)
     np.testing.assert_allclose(streamed.embeddings_, held.embeddings_, atol=1e-5)
     np.testing.assert_allclose(streamed.linkage_, held.linkage_, atol=1e-4)
-    np.testing.assert_allclose(streamed.scores_, held.scores_, rtol=1e-3)
+    np.testing.assert_allclose(streamed.scores_, held.scores_, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(streamed.weights_, held.weights_, rtol=1e-3, atol=1e-6)
     assert (streamed.valid_ is None) == (held.valid_ is None)
     if held.valid_ is not None:
         np.testing.assert_array_equal(streamed.valid_, held.valid_)
-    assert dataclasses.asdict(streamed.heat_) == pytest.approx(
-        dataclasses.asdict(held.heat_), rel=1e-5
-    )
+    check_heat(streamed.heat_, held.heat_, rel=1e-5)
     check_outlines(streamed.regions_.outlines, held.regions_.outlines)
     for name in ("labels", "nearest"):
         assert_same_values(getattr(streamed.regions_, name), getattr(held.regions_, name))
@@ -701,11 +756,8 @@ def check_alike(streamed: AnomalyClusterer, held: AnomalyClusterer) -> None:
         assert sorted(streamed.normals_.names) == sorted(held.normals_.names)
     for name in ("grid_", "images_", "warnings_", "scored_", "n_clusters_"):
         assert getattr(streamed, name) == getattr(held, name), name
-    white, also = streamed.describer_.whitening, held.describer_.whitening
-    assert (white is None) == (also is None)
-    if white is not None and also is not None:
-        np.testing.assert_allclose(white, also, atol=1e-5)
-    assert streamed.backbone_ == held.backbone_
+    check_looks(streamed.describer_, held.describer_)
+    assert streamed.backbones_ == held.backbones_
     assert streamed.n_dims_ == held.n_dims_
 
 
@@ -721,9 +773,10 @@ def mixed(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("n_views", [1, 2])
 @pytest.mark.parametrize("case", ["peers", "normals", "lists", "copies", "mask", "pad", "alike"])
 def test_streamed_as_in_memory(
-    case: str, plates: Path, tmp_path: Path, request: pytest.FixtureRequest
+    case: str, n_views: int, plates: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     images: Any = plates / "parts"
     normal, view = None, None
@@ -742,10 +795,12 @@ def test_streamed_as_in_memory(
     if case == "pad":  # some are square and have no padding, whole batches of them too
         view = View(fit="pad")
         images = [one[:40] if row in (1, 2) else one for row, one in enumerate(plate_arrays())]
-    held = fit(images, normal, view=view, method=method, random_state=2)
+    given = {"backbone": TWO_VIEWS[:n_views], "view": view, "method": method, "random_state": 2}
+    held = fit(images, normal, **given)
     request.getfixturevalue("streams")
-    streamed = fit(images, normal, view=view, method=method, random_state=2)
+    streamed = fit(images, normal, **given)
     check_alike(streamed, held)
+    assert len(held.backbones_) == len(held.describer_.looks) == n_views
     assert (held.valid_ is not None) == (case in ("mask", "pad"))
     assert (len(held.regions_) == 0) == (case == "alike")
     assert ("inverted lists" in streamed.scored_) == (case == "lists")
@@ -794,8 +849,9 @@ def test_a_streamed_run_sorts_new_images(plates: Path, tmp_path: Path, normal: b
     assert found[1].kinds == expected[1].kinds
     assert_same_values(loaded.regions_, model.regions_)
     np.testing.assert_array_equal(loaded.scores_, model.scores_)
-    assert loaded.describer_.whitening is not None
-    np.testing.assert_array_equal(loaded.describer_.whitening, model.describer_.whitening)
+    for look, also in zip(loaded.describer_.looks, model.describer_.looks, strict=True):
+        assert look.whitening is not None
+        assert_same_values(look, also)
     assert loaded.scores_.dtype == np.float16
 
 
@@ -918,8 +974,9 @@ def test_many_normals_are_a_sample(plates: Path, monkeypatch: pytest.MonkeyPatch
     assert first.normals_ == second.normals_
     assert first.normals_ is not None
     assert len(first.normals_) == 8
-    assert isinstance(first.describer_.reference, NormalReference)
-    assert len(first.describer_.reference.bank) == 8 * 64
+    normals = only_view(first.describer_.reference)
+    assert isinstance(normals, NormalReference)
+    assert len(normals.bank) == 8 * 64
     np.testing.assert_array_equal(first.embeddings_, second.embeddings_)
     other = fit(plates / "parts", plates / "good", random_state=1)
     assert other.normals_ != first.normals_
@@ -935,9 +992,10 @@ def test_names_of_normals_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(AnomalyClusterer, "sizes", twenty)
     good = plate_arrays(["good"] * 30)
     first, second = (fit(plate_arrays(), normals) for normals in (good, good[::-1]))
-    assert isinstance(first.describer_.reference, NormalReference)
-    assert isinstance(second.describer_.reference, NormalReference)
-    np.testing.assert_array_equal(first.describer_.reference.bank, second.describer_.reference.bank)
+    one, other = (only_view(model.describer_.reference) for model in (first, second))
+    assert isinstance(one, NormalReference)
+    assert isinstance(other, NormalReference)
+    np.testing.assert_array_equal(one.bank, other.bank)
     assert first.heat_ == second.heat_
 
 
@@ -1109,16 +1167,16 @@ def test_a_bag_is_measured_on_the_first_image_that_has_one(
     assert images.names[:9] == (*(f"bad{number}.png" for number in range(8)), "dent00.png")
     known = find_images(tmp_path / "parts").take([9, 10, 10])
     fewer = images.take([1, *range(7, 22), 15])
-    source = FileSource(fewer, fitted._same_backbone(fitted.fitted_), View())
+    source = FileSource(fewer, fitted._same_backbones(fitted.fitted_), View())
     assert source_module.streams(source, dataclasses.replace(source, images=known), Method(), 77)
     assert source_module.streams(source, None, Method(n_peers=6), 77)
-    assert asked == [Need(16, 2, 64, 168), Need(16, 0, 64, 168, 6)]
+    assert asked == [Need(16, 2, ((64, 168),)), Need(16, 0, ((64, 168),), 6)]
 
 
 def test_where_things_are_kept(home: Path, tmp_path: Path, fitted: AnomalyClusterer) -> None:
-    backbone = fitted._same_backbone(fitted.fitted_)
+    backbones = fitted._same_backbones(fitted.fitted_)
     folders = [
-        FileSource(fitted.images_, backbone, View(), cache).cache_folder
+        FileSource(fitted.images_, backbones, View(), cache).cache_folder
         for cache in (None, "auto", tmp_path / "x", str(tmp_path / "x"))
     ]
     assert folders == [None, home, tmp_path / "x", tmp_path / "x"]

@@ -50,9 +50,9 @@ def test_regions_are_of_the_images(found: Fitted, image: int) -> None:
 
 def test_what_follows_from_it(found: Fitted) -> None:
     assert found.heat is found.describer.heat
-    assert found.bag_shape == (64, found.n_dims)
+    assert found.bag_shapes == ((64, found.n_dims),)
     assert found.input_size == (64, 64)
-    assert dataclasses.replace(found, backbone=None).input_size == INPUT_SIZE_OF_PATCHES
+    assert dataclasses.replace(found, backbones=()).input_size == INPUT_SIZE_OF_PATCHES
     assert [kinds[0] for kinds in found.kinds] == found.labels.tolist()
 
 

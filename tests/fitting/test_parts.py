@@ -15,14 +15,17 @@ import pytest
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Bags
 from flawsort.core.store import FORMAT
-from flawsort.embeddings.describer import Describer
+from flawsort.embeddings.axes import MeanPatch
+from flawsort.embeddings.describer import Describer, Look
 from flawsort.embeddings.extent import N_EXTENTS
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import Method
 from flawsort.fitting import parts as partfiles
 from flawsort.fitting.parts import Batch, Part, PartFiles, run_setting
 from flawsort.scores.engines import CpuEngine
-from flawsort.scores.reference import NormalReference, PeerReference
+from flawsort.scores.reference import NormalReference, PeerReference, Reference
+from flawsort.scores.usual import Usual
+from flawsort.scores.views import CalibratedReference, ViewReference
 from helpers.bags import flawed_patches
 from helpers.part_batches import DIM, a_batch, assert_same_part
 from helpers.stores import PLACES, a_broken_store, needs_stores
@@ -236,7 +239,19 @@ class TestAbandoned:
 
 def a_describer(known: Bags, **method: Any) -> Describer:
     reference = NormalReference.from_bags(known, exact=True)
-    return Describer(Method(**method), reference, 0.5, 0.2, HeatScale(0.1, 0.9))
+    look = Look(known.grid, known.dim)
+    return Describer(Method(**method), (look,), reference, 0.5, 0.2, HeatScale(0.1, 0.9))
+
+
+def with_look(describer: Describer, **changes: Any) -> Describer:
+    """With changes to its only view."""
+    return dataclasses.replace(
+        describer, looks=(dataclasses.replace(describer.looks[0], **changes),)
+    )
+
+
+def calibrated(reference: Reference, usual: Usual, n_views: int = 1) -> CalibratedReference:
+    return CalibratedReference((ViewReference(reference, usual, (4, 4)),) * n_views)
 
 
 class TestSetting:
@@ -256,7 +271,18 @@ class TestSetting:
                 PeerReference(known.patches, 0.2, engine=CpuEngine("int8")),
             )
         )
-        whitening = np.eye(known.dim, dtype=np.float32)
+        whitening, centre = np.eye(known.dim, dtype=np.float32), np.ones(known.dim, np.float32)
+        places = np.linspace(0, 1, 16, dtype=np.float32)
+        assert describer.reference is not None
+        usual = [
+            dataclasses.replace(describer, reference=calibrated(describer.reference, *given))
+            for given in ((Usual(places, 1.0),), (Usual(2 * places, 1.0),), (Usual(places, 2.0),))
+        ]
+        twice = dataclasses.replace(
+            describer,
+            looks=describer.looks * 2,
+            reference=calibrated(describer.reference, Usual(places, 1.0), 2),
+        )
         settings = [
             run_setting({}, describer, batches),
             run_setting({"backbone": "x"}, describer, batches),
@@ -266,9 +292,13 @@ class TestSetting:
             run_setting({}, dataclasses.replace(describer, spread=0.3), batches),
             run_setting({}, dataclasses.replace(describer, heat=HeatScale(0.2, 0.9)), batches),
             run_setting({}, dataclasses.replace(describer, heat=HeatScale(0.1, 0.8)), batches),
-            run_setting({}, dataclasses.replace(describer, whitening=whitening), batches),
-            run_setting({}, dataclasses.replace(describer, whitening=2 * whitening), batches),
-            run_setting({}, dataclasses.replace(peers, whitening=whitening), batches),
+            run_setting({}, with_look(describer, whitening=whitening), batches),
+            run_setting({}, with_look(describer, whitening=2 * whitening), batches),
+            run_setting({}, with_look(peers, whitening=whitening), batches),
+            run_setting({}, with_look(describer, mean=MeanPatch(centre)), batches),
+            run_setting({}, with_look(describer, mean=MeanPatch(2 * centre)), batches),
+            run_setting({}, with_look(describer, mean=MeanPatch(centre, whitening)), batches),
+            *(run_setting({}, one, batches) for one in (*usual, twice)),
             run_setting({}, dataclasses.replace(describer, reference=None), batches),
             run_setting({}, describer, [a_batch(4)[0]]),
             run_setting({}, describer, batches, "GPU"),
@@ -284,7 +314,7 @@ class TestSetting:
         white, again = (
             run_setting(
                 {},
-                dataclasses.replace(
+                with_look(
                     a_describer(self.KNOWN), whitening=np.eye(self.KNOWN.dim, dtype=np.float32)
                 ),
                 batches,

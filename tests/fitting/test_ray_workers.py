@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from flawsort import AnomalyClusterer, BackboneError, InputError, OptionError, View
-from flawsort.backbones import DEFAULT_BACKBONE, Backbone, load_backbone
+from flawsort.backbones import DEFAULT_BACKBONE, Backbone, BackboneChoice, load_backbone
 from flawsort.backbones.embed import cache_setting, embed
 from flawsort.core.records import Bags, ImageSet
 from flawsort.embeddings.heat import HeatScale
@@ -98,21 +98,25 @@ def fit(
     """The set fitted by some workers, None for this process."""
 
     def run(workers: Any, *, normals: bool = True, images: ImageSet | None = None) -> DescribedSet:
-        reference = KnownGood(NormalReference.from_bags(known)) if normals else None
-        source = FileSource(images or plates_and_a_bad_one, backbone, VIEW)
+        reference = None
+        if normals:
+            reference = KnownGood((NormalReference.from_bags(known),), means=(None,))
+        source = FileSource(images or plates_and_a_bad_one, (backbone,), VIEW)
         options = FitOptions(Method(n_peers=4), CpuEngine(), sizes=SMALL)
         return describe_set(source, reference, options, workers or LocalRunner(source))
 
     return run
 
 
-def some_workers(backbone: Backbone, parts: str | Path | None, **others: Any) -> RayRunner:
+def some_workers(
+    backbone: Backbone, parts: str | Path | None, image_size: int = SIDE, **others: Any
+) -> RayRunner:
     return ray_runner(
-        backbone=DEFAULT_BACKBONE,
-        setting=cache_setting(backbone, VIEW),
+        backbones=[BackboneChoice(DEFAULT_BACKBONE, image_size=image_size)],
+        setting={"views": [cache_setting(backbone, VIEW)]},
         view=VIEW,
         parts=parts,
-        **{"image_size": SIDE, "n_workers": 2, **others},
+        **{"n_workers": 2, **others},
     )
 
 
@@ -402,16 +406,17 @@ class TestConnection:
 
 
 def a_describer(known: Bags, **method: Any) -> Any:
-    from flawsort.embeddings.describer import Describer
+    from flawsort.embeddings.describer import Describer, Look
 
     reference = NormalReference.from_bags(known, exact=True)
-    return Describer(Method(**method), reference, 0.5, 0.2, HeatScale(0.1, 0.9))
+    look = Look(known.grid, known.dim)
+    return Describer(Method(**method), (look,), reference, 0.5, 0.2, HeatScale(0.1, 0.9))
 
 
 class TestSetting:
     @pytest.fixture
     def spec(self) -> fleet.WorkerSpec:
-        return fleet.WorkerSpec("net", None, None, VIEW, {"backbone": "abc"}, None, 1, 0.0)
+        return fleet.WorkerSpec((BackboneChoice("net"),), VIEW, {"backbone": "abc"}, None, 1, 0.0)
 
     def test_the_recipe_that_decides_is_in_it(self, spec: fleet.WorkerSpec, known: Bags) -> None:
         def setting(**changes: Any) -> dict[str, object]:
@@ -464,17 +469,22 @@ class TestOptions:
 
         Image.new("L", (4, 4), 255).save(tmp_path / "mask.png")
         view = View(mask=Path(os.path.relpath(tmp_path / "mask.png")))
-        workers = ray_runner(
-            backbone="nets/a.onnx#out", setting={}, view=view, parts="parts", weights="w.pt"
-        )
+        choices = [
+            BackboneChoice("nets/a.onnx#out", "w.pt", 96, 12),
+            BackboneChoice(Path("nets/b.onnx")),
+            BackboneChoice(DEFAULT_BACKBONE),
+        ]
+        workers = ray_runner(backbones=choices, setting={}, view=view, parts="parts")
         spec = workers.spec
-        assert spec.backbone == os.path.abspath("nets/a.onnx") + "#out"
-        assert spec.weights == os.path.abspath("w.pt")
+        named, file, known = spec.backbones
+        weights = os.path.abspath("w.pt")
+        assert named == BackboneChoice(os.path.abspath("nets/a.onnx") + "#out", weights, 96, 12)
+        assert str(file.name) == os.path.abspath("nets/b.onnx")
+        assert known == choices[2]
         assert spec.view.mask is not None
         assert spec.view.mask.is_absolute()
         assert workers.parts == os.path.abspath("parts")
         assert some_workers(backbone, "s3://bucket/parts").parts == "s3://bucket/parts"
-        assert some_workers(backbone, "parts").spec.backbone == DEFAULT_BACKBONE
 
     @pytest.mark.usefixtures("_there")
     def test_where_parts_are(self, backbone: Backbone, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from flawsort import Run
+from flawsort.backbones import DEFAULT_BACKBONE
 
 ROOT = Path(__file__).parents[2]
 SIDE = 64
@@ -79,8 +80,8 @@ def write_plates(folder: Path, kinds: Sequence[str]) -> None:
 
 
 def settings(**others: Any) -> dict[str, Any]:
-    """Parameters that keep a fit small, and others."""
-    return {"image_size": SIDE, "cache": None, **others}
+    """Parameters that keep a fit small, with one small network, and others."""
+    return {"backbone": DEFAULT_BACKBONE, "image_size": SIDE, "cache": None, **others}
 
 
 def groups(labels: Sequence[int] | NDArray[Any], names: Sequence[str]) -> set[frozenset[str]]:
@@ -129,6 +130,9 @@ def fingerprint(run: Run) -> dict[str, str]:
             prints[field.name] = f"{len(value)} {hashlib.sha256(b'|'.join(value)).hexdigest()}"
         elif field.name == "lists" and value is not None:
             prints[field.name] = json.dumps([one.tolist() for one in value])
+        elif field.name == "views" and value is not None:
+            arrays = {name: [str(one.dtype), one.tolist()] for name, one in value.items()}
+            prints[field.name] = json.dumps(arrays)
         elif isinstance(value, bytes):
             prints[field.name] = hashlib.sha256(value).hexdigest()
         else:

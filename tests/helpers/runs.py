@@ -75,7 +75,7 @@ def chain(n: int) -> np.ndarray[Any, Any]:
 
 def manifest_of(n: int, k: int, view: View, dim: int) -> dict[str, Any]:
     return {
-        "format": {"name": "flawsort-run", "version": 3}, "flawsort": "0.1.0",
+        "format": {"name": "flawsort-run", "version": 4}, "flawsort": "0.1.0",
         "mode": "with normals", "n_images": n, "n_normals": 7, "seed": 0, "grid": list(GRID),
         "settings": {"glob": None, "temperature": 0.5},
         "backbone": {"name": "tiny", "sha256": "c0ffee", "licence": "Apache-2.0", "origin": "here",

@@ -18,7 +18,7 @@ from PIL import Image
 import flawsort
 from flawsort import AnomalyClusterer, BackboneError, Bags, Method, OptionError, Run, RunError, View
 from flawsort import open_run as open_
-from flawsort.backbones import DEFAULT_BACKBONE, catalogue, entry_path
+from flawsort.backbones import DEFAULT_BACKBONE, BackboneChoice, catalogue, entry_path
 from flawsort.clusters.kinds import Regions
 from flawsort.embeddings.regions import Outlines, mask_cells
 from flawsort.fitting.memory import Sizes
@@ -43,7 +43,7 @@ from helpers.plates import (
 FILES = {
     "embeddings.npy", "images.csv", "images.parquet", "layout.npy", "linkage.npy", "manifest.json",
     "reference.npy", "region-embeddings.npy", "regions.csv", "regions.parquet", "report.html",
-    "scores.npy", "thumbnails.bin", "thumbnails.npy", "weights.npy", "whitening.npy",
+    "scores.npy", "thumbnails.bin", "thumbnails.npy", "views.npz", "weights.npy", "whitening.npy",
 }  # fmt: skip
 # What a run is not opened from.
 NOT_READ = {"manifest.json", "report.html", "images.csv", "regions.csv"}
@@ -106,7 +106,9 @@ def edit_manifest(folder: Path, **changes: object) -> None:
 
 
 class TestRoundTrip:
-    @pytest.mark.parametrize("way", ["normals", "peers", "padded", "uniform", "lists", "mask"])
+    @pytest.mark.parametrize(
+        "way", ["normals", "peers", "padded", "uniform", "lists", "mask", "views", "paper"]
+    )
     def test_in_a_new_process(
         self, way: str, plates: Path, fitted: AnomalyClusterer, tmp_path: Path
     ) -> None:
@@ -123,6 +125,14 @@ class TestRoundTrip:
         if way == "lists":
             model = AnomalyClusterer(**settings(method=Method(exact=False)))
             model.fit(plates / "parts", normal=plates / "good")
+        if way == "views":  # two, with inverted lists each
+            views = [BackboneChoice(DEFAULT_BACKBONE, image_size=size) for size in (64, 96)]
+            method = Method(exact=False)
+            model = AnomalyClusterer(n_clusters=2, backbone=views, method=method, cache=None)
+            model.fit(plates / "parts", normal=plates / "good")
+        if way == "paper":
+            model = AnomalyClusterer(**settings(n_clusters=2, method="paper"))
+            model.fit(plates / "parts")
         if way == "mask":
             Image.fromarray(np.tile(np.uint8([9, 0]).repeat(32), (64, 1))).save(tmp_path / "m.tif")
             model = AnomalyClusterer(**settings(view=View(mask=tmp_path / "m.tif")))
@@ -148,28 +158,60 @@ class TestRoundTrip:
         assert model.get_params()["n_clusters"] == 2
         for name in ("labels_", "embeddings_", "linkage_", "scores_", "weights_"):
             assert np.array_equal(getattr(model, name), getattr(fitted, name))
-        for name in ("grid_", "heat_", "view_", "n_clusters_", "backbone_", "n_dims_"):
+        for name in ("grid_", "heat_", "view_", "n_clusters_", "backbones_", "n_dims_"):
             assert getattr(model, name) == getattr(fitted, name)
         assert model.images_.names == fitted.images_.names
         assert model.images_.digests == fitted.images_.digests
         assert len(model.regions_) >= 14
         assert_same_values(model.regions_, fitted.regions_)
         assert model.kinds_ == fitted.kinds_
-        for name in ("method", "temperature", "spread", "heat", "axes"):
+        for name in ("method", "temperature", "spread", "heat", "mean_share", "axes"):
             assert getattr(model.describer_, name) == getattr(fitted.describer_, name)
         assert model.describer_.axes is not None
-        whitening = fitted.describer_.whitening
-        assert whitening is not None
-        assert model.describer_.whitening is not None
-        assert model.describer_.whitening.dtype == np.float32
-        assert model.describer_.whitening.shape == (fitted.n_dims_, fitted.n_dims_)
-        assert model.describer_.whitening.tobytes() == whitening.tobytes()
-        assert np.load(saved / "whitening.npy").tobytes() == whitening.tobytes()
+        (look,), (kept,) = fitted.describer_.looks, model.describer_.looks
+        assert_same_values(kept, look)
+        assert look.arrays().keys() == {"whitening", "mean-centre", "mean-whitening"}
+        assert look.whitening is not None
+        assert look.whitening.dtype == np.float32
+        assert look.whitening.shape == (fitted.n_dims_, fitted.n_dims_)
+        assert np.load(saved / "whitening.npy").tobytes() == look.whitening.tobytes()
         images, found = fitted.assign([plate("dent", 60), plate("good", 61)])[:2]
         again = model.assign([plate("dent", 60), plate("good", 61)])
         assert again[0].names == images.names
         assert np.array_equal(again[1].novelty, found.novelty)
         assert again[1].kinds == found.kinds
+
+    def test_a_run_of_the_format_before(self, plates: Path, tmp_path: Path) -> None:
+        """One view, neither calibrated scores nor mean patches, and no word of any of these."""
+        method = Method(calibrated=False, mean_share=0)
+        model = AnomalyClusterer(**settings(n_clusters=2, method=method))
+        model.fit(plates / "parts", normal=plates / "good").save(tmp_path / "run")
+        path = tmp_path / "run" / "manifest.json"
+        manifest = json.loads(path.read_text("utf-8"))
+        manifest["format"]["version"] = 3
+        assert "views.npz" not in manifest["files"]
+        del manifest["beside"], manifest["heat"]["normal_below"], manifest["backbone"]["grid"]
+        stored = manifest["model"]
+        (opened,) = stored.pop("views")
+        stored |= {name: opened[name] for name in ("backbone", "backbone_weights", "image_size")}
+        stored["axes"] = stored["axes"]["extents"]
+        for name in ("looks", "mean_share"):
+            del stored[name]
+        for name in ("calibrated", "mean_share"):
+            del stored["method"][name]
+        path.write_text(json.dumps(manifest), "utf-8")
+        loaded = AnomalyClusterer.load(tmp_path / "run")
+        loaded.cache = None
+        assert loaded.describer_.method == method
+        assert loaded.looks_normal_ is None
+        for name in ("axes", "temperature", "spread", "mean_share"):
+            assert getattr(loaded.describer_, name) == getattr(model.describer_, name)
+        assert_same_values(loaded.describer_.looks[0], model.describer_.looks[0])
+        new = [plate("dent", 60), plate("good", 61)]
+        wanted, found = model.assign(new), loaded.assign(new)
+        assert np.array_equal(found[2], wanted[2])
+        assert np.array_equal(found[1].novelty, wanted[1].novelty)
+        assert np.array_equal(loaded.predict(plates / "parts"), model.labels_)
 
     def test_the_table_of_regions(self, fitted: AnomalyClusterer, saved: Path) -> None:
         run, regions = open_(saved), fitted.regions_
@@ -257,10 +299,12 @@ class TestRoundTrip:
         method = Method(weights=weights, pooling="average")
         model = AnomalyClusterer(**settings(n_clusters=2, method=method)).fit(plates / "parts")
         model.save(tmp_path / "run")
-        absent = {"whitening.npy", *(["reference.npy"] if weights == "uniform" else [])}
+        absent = {"whitening.npy"}
+        if weights == "uniform":
+            absent |= {"reference.npy", "views.npz"}
         assert contents(tmp_path / "run").keys() == FILES - absent
         assert open_(tmp_path / "run").whitening is None
-        assert AnomalyClusterer.load(tmp_path / "run").describer_.whitening is None
+        assert AnomalyClusterer.load(tmp_path / "run").describer_.looks[0].whitening is None
 
     @pytest.mark.parametrize("way", ["normals", "peers"])
     def test_a_loaded_model_computes_where_it_is_told(
@@ -296,7 +340,7 @@ class TestRoundTrip:
             asked.append(device)
             raise BackboneError("far enough")
 
-        monkeypatch.setattr("flawsort.estimator.load_backbone", stop)
+        monkeypatch.setattr("flawsort.estimator.open_backbone", stop)
         for options in ({}, {"device": "cpu"}):
             with pytest.raises(BackboneError, match="far enough"):
                 AnomalyClusterer.load(saved, **options).predict([plate("dent", 1)])
@@ -426,13 +470,14 @@ class TestBytes:
 
     def test_manifest(self, saved: Path, plates: Path) -> None:
         manifest = json.loads((saved / "manifest.json").read_text("utf-8"))
-        assert manifest["format"] == {"name": "flawsort-run", "version": 3}
+        assert manifest["format"] == {"name": "flawsort-run", "version": 4}
         assert manifest["flawsort"] == flawsort.__version__
         assert manifest["files"].keys() == FILES - {"manifest.json"}
         assert manifest["mode"] == "with normals"
         assert (manifest["n_images"], manifest["n_normals"]) == (14, 10)
-        assert manifest["settings"]["preset"] == "default"
+        assert manifest["settings"]["preset"] == "own"  # images of 64 pixels
         assert manifest["backbone"]["input_size"] == [64, 64]
+        assert manifest["beside"] == []
         assert manifest["clusters"]["chosen"] == "given"
         assert {"numpy", "onnxruntime", "python"} <= manifest["versions"].keys()
         inputs = manifest["inputs"]
@@ -514,9 +559,10 @@ class TestDamage:
             open_(copy)
 
     def test_a_newer_format(self, copy: Path) -> None:
-        edit_manifest(copy, format={"name": "flawsort-run", "version": 4}, flawsort="9.1")
+        edit_manifest(copy, format={"name": "flawsort-run", "version": 5}, flawsort="9.1")
         message = (
-            r"has format version 4; this flawsort reads version 3\. It was written by flawsort 9\.1"
+            r"has format version 5; this flawsort reads versions 3 and 4\. It was written by "
+            r"flawsort 9\.1"
         )
         with pytest.raises(RunError, match=message):
             open_(copy)
@@ -577,7 +623,7 @@ class TestOutput:
         assert contents(tmp_path) == before
 
     def test_a_run_of_a_newer_format_can_be_replaced(self, run: Run, copy: Path) -> None:
-        edit_manifest(copy, format={"name": "flawsort-run", "version": 3})
+        edit_manifest(copy, format={"name": "flawsort-run", "version": 5})
         with pytest.raises(OptionError, match="overwrite is needed to replace"):
             save_run(run, copy)
         save_run(run, copy, overwrite=True)

@@ -50,11 +50,11 @@ class TestParts:
     def test_files(self, run: Run) -> None:
         names = set(run.files())
         absent = {"valid.npy", "reference.npy", "whitening.npy", "mask"}
-        absent |= {"list-centres.npy", "list-offsets.npy"}
+        absent |= {"list-centres.npy", "list-offsets.npy", "views.npz"}
         assert names == {file for part in PARTS.values() for file in part.files} - absent
         full = dataclasses.replace(
             run, valid=np.ones(run.scores.shape, bool), mask=b"mask", whitening=np.eye(2),
-            lists=(np.eye(2), np.arange(3)), reference=np.eye(2),
+            lists=(np.eye(2), np.arange(3)), reference=np.eye(2), views={"a": np.eye(2)},
         )  # fmt: skip
         assert set(full.files()) == names | absent
         assert full.files()["mask"] == b"mask"
@@ -65,6 +65,7 @@ class TestParts:
             run = dataclasses.replace(
                 run, valid=run.scores > 0.5, mask=b"\x00mask", whitening=np.eye(3),
                 lists=(np.eye(2), np.arange(3)), reference=np.zeros((5, 2), np.float16),
+                views={"view-0-places": np.arange(3.0), "view-1-reference": np.eye(2)},
                 thumbnails=(b"a", b"", b"ccc", b"", b"e", b"f"),
             )  # fmt: skip
         save_run(run, tmp_path / "run")

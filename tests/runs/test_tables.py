@@ -11,7 +11,7 @@ import pytest
 from flawsort.clusters.kinds import Regions
 from flawsort.clusters.placement import Placement, centres, place, typicality
 from flawsort.core.records import ImageSet
-from flawsort.embeddings.heat import LOOKS_NORMAL_BELOW, HeatScale
+from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.regions import Outlines
 from flawsort.runs.tables import (
     image_flags,
@@ -35,9 +35,9 @@ def test_flags() -> None:
         runner_up=np.array([1, 1, 0, 0, 0]),
         runner_up_distance=np.array([2.0, 1.0, 0.0, 1.0, 1.0]),
     )
-    heat = np.array([0.9, 0.9, 0.9, 0.9, 0.1])
+    looks_normal = np.array([False, False, False, False, True])
     images = image_set("abcda")
-    assert image_flags(images, placed, heat) == [
+    assert image_flags(images, placed, looks_normal) == [
         ["duplicate"],
         ["borderline"],
         ["borderline"],  # in the middle of two equal centres
@@ -50,15 +50,9 @@ def test_flags() -> None:
     ]  # fmt: skip
 
 
-def test_an_image_looks_normal_below_the_limit() -> None:
-    placed = Placement(np.zeros(3), np.full(3, -1), np.full(3, np.inf))
-    heat = np.array([LOOKS_NORMAL_BELOW - 1e-6, LOOKS_NORMAL_BELOW, 1.0])
-    assert image_flags(image_set("abc"), placed, heat) == [["looks-normal"], [], []]
-
-
 def test_a_single_group_has_nothing_on_its_border() -> None:
     placed = Placement(np.array([0.0, 3.0]), np.array([-1, -1]), np.array([np.inf, np.inf]))
-    assert image_flags(image_set("ab"), placed, np.ones(2)) == [[], []]
+    assert image_flags(image_set("ab"), placed, np.zeros(2, bool)) == [[], []]
 
 
 def test_the_table_has_one_plain_value_an_image() -> None:

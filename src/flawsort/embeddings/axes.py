@@ -46,9 +46,9 @@ class MeanPatch:
         whitening = inverse_root(np.cov(means.T))
         return cls(means.mean(axis=0).astype(np.float32), whitening)
 
-    def measure(self, bags: Bags) -> NDArray[np.float32]:
-        """(n_images, dim)."""
-        found = mean_patches(bags) - self.centre
+    def measure(self, means: Floats) -> NDArray[np.float32]:
+        """(n, dim): mean patches (n, dim) as coordinates."""
+        found = means - self.centre
         whitened = found if self.whitening is None else found @ self.whitening
         return np.asarray(whitened, np.float32)
 

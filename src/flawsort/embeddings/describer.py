@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from flawsort.core.grids import Grid, shared_out
 from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
-from flawsort.embeddings.axes import Axes, MeanPatch
+from flawsort.embeddings.axes import Axes, MeanPatch, mean_patches
 from flawsort.embeddings.extent import extents
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import Method
-from flawsort.embeddings.pooling import CHOSEN_SHARE, POOLINGS, Pooling
+from flawsort.embeddings.pooling import CHOSEN_SHARE, POOLINGS, Pooling, average_pooling
 from flawsort.embeddings.regions import (
     Outlines,
     RegionFeatures,
@@ -157,9 +157,9 @@ class Describer:
             )
             pooled.append(whole)
             of_regions.append(parts)
-        means = self._means(bags)
+        means, of_parts = self._means(bags, outlines)
         vectors = np.concatenate([*pooled, *means], axis=1)
-        region_vectors = [*of_regions, *(mean[outlines.images] for mean in means)]
+        region_vectors = [*of_regions, *of_parts]
         alone = region_scores(scores, outlines, self.heat)
         seen = None if valid is None else valid[outlines.images]
         regions = RegionFeatures(
@@ -169,13 +169,29 @@ class Describer:
         )
         return Features(scores, weights, vectors, self._extents(scores, bags.grid, valid), regions)
 
-    def _means(self, bags: Bags) -> list[NDArray[np.float32]]:
-        """The mean patches of each view; none if they take no part."""
-        return [
-            look.mean.measure(one)
-            for look, one in zip(self.looks, bags.views, strict=True)
-            if look.mean is not None
-        ]
+    def _means(
+        self, bags: Bags, outlines: Outlines
+    ) -> tuple[list[NDArray[np.float32]], list[NDArray[np.float32]]]:
+        """The mean patches of each view, of images and of regions; none if they take no part. That
+        of a region is the mean over its image without the other regions."""
+        if not any(look.mean for look in self.looks):
+            return [], []
+        kept = outlines.without_others(bags.n_patches)
+        shared = np.flatnonzero(~kept.all(axis=1))
+        images, kept = outlines.images[shared], kept[shared]
+        valid = kept if bags.valid is None else kept & bags.valid[images]
+        weights = uniform_weights(kept.shape, valid)
+        whole, parts = [], []
+        for look, one in zip(self.looks, bags.views, strict=True):
+            if look.mean is None:
+                continue
+            means = mean_patches(one)
+            alone = means[outlines.images]
+            moved = _moved(weights, bags, one, images)
+            alone[shared] = average_pooling(one.patches, moved, images)
+            whole.append(look.mean.measure(means))
+            parts.append(look.mean.measure(alone))
+        return whole, parts
 
     def _uniform_features(self, bags: Bags) -> Features:
         """The features without a reference: zero scores, uniform weights, no regions."""

@@ -78,6 +78,13 @@ class Outlines:
         masks[np.repeat(np.arange(len(self)), np.diff(self.ends, prepend=0)), self.cells] = True
         return masks
 
+    def without_others(self, n_patches: int) -> Bools:
+        """(n, n_patches): for each region the patches of its image that no other region holds."""
+        masks = self.masks(n_patches)
+        held = np.zeros((int(self.images.max(initial=-1)) + 1, n_patches), bool)
+        np.logical_or.at(held, self.images, masks)
+        return masks | ~held[self.images]
+
     def boxes(self, grid: tuple[int, int]) -> NDArray[np.float64]:
         """(n, 4): left, top, right, bottom, in fractions of the grid."""
         if not len(self):

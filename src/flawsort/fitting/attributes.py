@@ -60,6 +60,7 @@ class FittedAttributes:
     normals_ = _Found(lambda fitted: fitted.normals)
     view_ = _Found(lambda fitted: fitted.view)
     backbone_ = _Found(lambda fitted: fitted.backbone)
+    backbones_ = _Found(lambda fitted: fitted.backbones)
     scored_ = _Found(lambda fitted: fitted.scored)
     timings_ = _Found(lambda fitted: dict(fitted.timings))
     warnings_ = _Found(lambda fitted: list(fitted.warnings))
