@@ -19,7 +19,7 @@ from helpers.bags import Array
 
 @pytest.fixture(scope="module")
 def dinov2() -> Backbone:
-    return load_backbone("dinov2-small")
+    return load_backbone("dinov2-small", device="cpu")
 
 
 def noise(n: int) -> Array:

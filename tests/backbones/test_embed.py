@@ -164,6 +164,19 @@ def test_what_a_backbone_cannot_do_is_its_error(tmp_path: Path) -> None:
         embed(paint(tmp_path), Broken(), View())
 
 
+def test_batches_are_as_large_as_suits_the_backbone(tmp_path: Path) -> None:
+    images = paint(tmp_path)
+    usual, large = MeanColours(), MeanColours()
+    large.batch_frames = 4
+    embed(images, usual, View())
+    embed(images, large, View())
+    assert sorted(usual.batches) == [2, 2, 2]
+    assert sorted(large.batches) == [2, 4]
+    large.batches.clear()
+    embed(images, large, View(), batch_frames=3)
+    assert large.batches == [3, 3]
+
+
 # ---- the cache ----
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from pathlib import Path
 
@@ -9,17 +10,19 @@ import numpy as np
 import pytest
 
 from flawsort.backbones import DEFAULT_BACKBONE, Backbone, catalogue, entry_path, load_backbone
-from flawsort.backbones import onnx as onnx_module
 from flawsort.backbones.float16 import to_half
 from flawsort.backbones.patches import patch_embeddings
 from flawsort.core.errors import BackboneError, OptionError
 from helpers import onnx_files
 from helpers.bags import Array
 
+# The package has a function of that name, which hides the module.
+catalogue_module = importlib.import_module("flawsort.backbones.catalogue")
+
 
 @pytest.fixture(scope="module")
 def embedded() -> Backbone:
-    return load_backbone(DEFAULT_BACKBONE)
+    return load_backbone(DEFAULT_BACKBONE, device="cpu")
 
 
 def saved(folder: Path, content: bytes, name: str = "net.onnx") -> Path:
@@ -90,7 +93,7 @@ def test_a_damaged_embedded_backbone_is_refused(
     content = bytearray(entry_path(entry).read_bytes())
     content[len(content) // 2] ^= 1
     copy = saved(tmp_path, bytes(content))
-    monkeypatch.setattr(onnx_module, "entry_path", lambda _: copy)
+    monkeypatch.setattr(catalogue_module, "entry_path", lambda _: copy)
     with pytest.raises(
         BackboneError, match=r"'efficientnet-lite2' is damaged: .* Install flawsort again\."
     ):
@@ -100,7 +103,7 @@ def test_a_damaged_embedded_backbone_is_refused(
 def test_a_missing_embedded_backbone_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(onnx_module, "entry_path", lambda _: tmp_path / "gone.onnx")
+    monkeypatch.setattr(catalogue_module, "entry_path", lambda _: tmp_path / "gone.onnx")
     with pytest.raises(BackboneError, match=r"gone\.onnx': No such file"):
         load_backbone(DEFAULT_BACKBONE)
 

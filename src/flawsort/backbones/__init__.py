@@ -47,10 +47,11 @@ def load_backbone(
     name: a path may be followed by the outputs to use: net.onnx#stride8,stride16.
     image_size: side of the square input, for backbones without a fixed one.
     weights: a file with the weights of a network; None downloads them with timm.
-    device: where a network runs, see flawsort.core.devices; None for a GPU if there is one. ONNX
-        files run on the CPU.
+    device: where it runs, see flawsort.core.devices; None for a GPU if there is one. Embedded
+        backbones need flawsort[torch] for a GPU; other ONNX files run on the CPU.
     """
     from flawsort.backbones.onnx import OnnxBackbone, split_outputs
+    from flawsort.backbones.torch_graph import TorchGraph, gpu_for_graphs
 
     entry: Entry | None = catalogue().get(str(name))
     path, outputs = split_outputs(str(name))
@@ -63,6 +64,8 @@ def load_backbone(
             parameter="backbone_weights",
         )
     if entry is not None:
+        if gpu := gpu_for_graphs(device):
+            return TorchGraph.from_catalogue(str(name), entry, image_size, gpu)
         return OnnxBackbone.from_catalogue(str(name), entry, image_size)
     return OnnxBackbone.from_file(path, image_size, outputs)
 

@@ -21,7 +21,8 @@ from flawsort.core.threads import in_threads, single_threaded_blas
 from flawsort.images.view import Pixels, UnreadableImage, View, decode
 
 # Frames per batch, fewer if they have more pixels than this together. Each thread works on one
-# batch; larger ones do not fit the processor's cache.
+# batch; larger ones do not fit the processor's cache. Backbones on a GPU have a larger
+# `batch_frames` of their own.
 BATCH_FRAMES = 2
 BATCH_PIXELS = 2 * 256 * 256
 # The number of files that are read before a thread is free to decode them.
@@ -62,7 +63,8 @@ class _Collected:
 
 @dataclass(frozen=True)
 class _Embedder:
-    """Turns pixels into bags. batch_frames: the frames that the backbone gets at a time."""
+    """Turns pixels into bags. frames: those that the backbone gets at a time; None for as many as
+    suit it."""
 
     backbone: Backbone
     view: View
@@ -95,6 +97,9 @@ class _Embedder:
 
 def frames_at_once(backbone: Backbone) -> int:
     """The number of frames that a backbone gets at a time."""
+    suited: int | None = getattr(backbone, "batch_frames", None)
+    if suited is not None:
+        return suited
     height, width = backbone.info.input_size
     return min(BATCH_FRAMES, max(1, BATCH_PIXELS // (height * width)))
 
@@ -128,7 +133,7 @@ def embed(
     Bags in the cache are not computed again, and each new bag is stored at once, so an interrupted
     run resumes where it stopped. kind: the name of the images in messages and progress, "image" or
     "normal". which: the view, for progress. batch_frames: the frames that the backbone gets at a
-    time; None decides by its input size.
+    time; None for as many as suit it.
     """
     embedder = _Embedder(backbone, view, batch_frames or frames_at_once(backbone))
     stage = ("embedding" if kind == "image" else f"embedding {kind}s") + which

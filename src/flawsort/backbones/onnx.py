@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flawsort.backbones.base import POOLING_KERNEL, BackboneInfo
-from flawsort.backbones.catalogue import Entry, entry_path
+from flawsort.backbones.base import BackboneInfo
+from flawsort.backbones.catalogue import Entry, read_entry, read_file
 from flawsort.core.errors import BackboneError, first_line
 from flawsort.core.records import Floats
 
@@ -54,25 +54,14 @@ class OnnxBackbone:
                 + "."
             )
         self._input = inputs[0].name
-        size = _input_size(info, inputs[0].shape, image_size)
+        size = choose_input_size(info, inputs[0].shape, image_size)
         self.info = replace(info, input_size=size)
         self._fixed_batch = inputs[0].shape[0] if isinstance(inputs[0].shape[0], int) else None
 
     @classmethod
     def from_catalogue(cls, name: str, entry: Entry, image_size: int | None) -> OnnxBackbone:
         """Load an embedded backbone, and check its SHA-256."""
-        content = _read(entry_path(entry))
-        digest = hashlib.sha256(content).hexdigest()
-        if digest != entry["sha256"]:
-            raise BackboneError(
-                f"The embedded backbone '{name}' is damaged: its SHA-256 is {digest} instead of "
-                f"{entry['sha256']}. Install flawsort again."
-            )
-        height, width = entry["input_size"]
-        kernel = entry.get("pooling_kernel", POOLING_KERNEL)
-        info = BackboneInfo(
-            name, digest, entry["licence"], entry["origin"], (height, width), kernel
-        )
+        content, info = read_entry(name, entry)
         return cls(content, info, image_size)
 
     @classmethod
@@ -80,7 +69,7 @@ class OnnxBackbone:
         cls, path: Path, image_size: int | None, outputs: tuple[str, ...] | None = None
     ) -> OnnxBackbone:
         """Load any ONNX file with one image input and at least one feature-map output."""
-        content = _read(path)
+        content = read_file(path)
         digest, name = hashlib.sha256(content).hexdigest(), path.name
         if outputs is not None:  # other outputs make another backbone of the same file
             chosen = ",".join(outputs)
@@ -146,9 +135,11 @@ def _check_outputs(wanted: tuple[str, ...] | None, there: list[str], name: str) 
         )
 
 
-def _input_size(
+def choose_input_size(
     info: BackboneInfo, shape: list[int | str | None], image_size: int | None
 ) -> tuple[int, int]:
+    """(height, width): what the shape (n, 3, height, width) of a graph's input fixes, or
+    image_size, or else what info says."""
     fixed = tuple(side for side in shape[2:] if isinstance(side, int) and side > 0)
     if len(fixed) == 2:
         if image_size is not None and fixed != (image_size, image_size):
@@ -166,12 +157,3 @@ def _input_size(
             parameter="image_size",
         )
     return image_size, image_size
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BackboneError(
-            f"Cannot read the backbone file '{path}': {error.strerror or error}."
-        ) from error

@@ -49,11 +49,12 @@ def _verified(name: str, entry: Entry) -> dict[str, Any]:
 
     from flawsort.backbones import entry_path, load_backbone
     from flawsort.backbones.patches import patch_embeddings
+    from flawsort.core.devices import CPU
     from flawsort.core.errors import BackboneError
 
     record: dict[str, Any] = {"name": name, **entry, "state": "verified"}
     try:
-        backbone = load_backbone(name)
+        backbone = load_backbone(name, device=CPU)
         height, width = backbone.info.input_size
         maps = backbone.feature_maps(np.zeros((1, 3, height, width), np.float32))
         patches, grid = patch_embeddings(maps, backbone.info.pooling_kernel)
