@@ -208,7 +208,7 @@ def test_a_model_leaves_out_its_own_normal_group(
 
 def test_without_normals_groups_are_plain_where_nothing_stands_out(parts: Bags) -> None:
     peers = AnomalyClusterer(n_clusters=4).fit(parts)
-    assert peers.image_heat_ is None
+    assert peers.looks_normal_ is None
     plain = peers.fitted_.plain_groups
     standing_out = set(peers.regions_.outlines.images.tolist())
     for group in range(4):
