@@ -20,9 +20,12 @@ def test_backbones(cli: Cli) -> None:
         "name", "file", "sha256", "licence", "origin", "input_size", "state", "dim", "grid",
         "bytes",
     }  # fmt: skip
-    assert told[0]["state"] == "verified"
+    assert told[1].keys() == {*told[0], "pooling_kernel"}
+    assert [entry["state"] for entry in told[:2]] == ["verified"] * 2
+    assert (told[1]["dim"], told[1]["grid"]) == (256, [16, 16])
     text = cli("backbones").out
     assert told[0]["sha256"] in text
+    assert told[1]["sha256"] in text
     assert "--backbone PATH.onnx" in text
     assert told[-1].keys() == {
         "name", "model", "licence", "input_size", "dim", "grid", "state",

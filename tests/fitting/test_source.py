@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,15 @@ from flawsort.core.records import Bags, ImageSet
 from flawsort.embeddings.method import Method
 from flawsort.fitting.fit import DescribedSet, FitOptions, describe_set, known_good
 from flawsort.fitting.memory import Sizes
+from flawsort.fitting.parts import run_setting
 from flawsort.fitting.runner import LocalRunner
 from flawsort.fitting.source import FileSource, HeldSource, embed_views, held_sources, streams
 from flawsort.images.find import find_images
 from flawsort.images.view import View
-from flawsort.scores.engines import CpuEngine
+from flawsort.scores.engines import CpuEngine, CpuLimits
+from flawsort.scores.reference import PeerReference
+from flawsort.scores.usual import Usual
+from flawsort.scores.views import CalibratedReference, ViewReference, references_of
 from helpers.bags import Array, unit_vectors
 from helpers.plates import KINDS, NORMALS, plate
 
@@ -337,3 +343,65 @@ def test_a_held_source_keeps_its_views(parts: ImageSet) -> None:
     bags, _ = held.batch(held.contents.take([1]))
     assert bags is not None
     assert bags.shapes == held.bags.shapes
+
+
+# ---- parts of finished batches ----
+
+
+def test_parts_of_another_state_are_not_used(parts: ImageSet, good: ImageSet) -> None:
+    """Whatever of any view decides a result also decides where its parts are kept."""
+    describer = described(parts, good, stream=False).describer
+    reference = describer.reference
+    assert isinstance(reference, CalibratedReference)
+
+    def setting(**changes: Any) -> str:
+        return json.dumps(run_setting({}, dataclasses.replace(describer, **changes), []))
+
+    def with_view(view: ViewReference) -> CalibratedReference:
+        assert isinstance(reference, CalibratedReference)
+        return CalibratedReference((reference.views[0], view))
+
+    second, look = reference.views[1], describer.looks[1]
+    assert look.mean is not None
+    other_engine = copy.copy(second.reference)
+    other_engine.engine = CpuEngine("int8")
+    settings = [
+        setting(),
+        setting(reference=with_view(dataclasses.replace(second, reference=other_engine))),
+        setting(
+            reference=with_view(
+                dataclasses.replace(
+                    second, usual=dataclasses.replace(second.usual, spread=2 * second.usual.spread)
+                )
+            )
+        ),
+        setting(
+            looks=(
+                describer.looks[0],
+                dataclasses.replace(
+                    look, mean=dataclasses.replace(look.mean, centre=look.mean.centre + 1)
+                ),
+            )
+        ),
+    ]
+    assert len(set(settings)) == len(settings)
+    assert setting() == settings[0]
+
+
+def test_each_view_has_an_engine_for_its_own_work(parts: ImageSet) -> None:
+    """The finer view is compared in eight bits, the coarser one has too little work for that."""
+    views = source_of(parts).hold().bags.views
+    limits = CpuLimits(singles_flop=14 * 14 * 64 * 16 * 2 * 6)
+    references = [
+        PeerReference(one.patches, 0.2, engine=CpuEngine("auto", limits=limits)) for one in views
+    ]
+    usual = [Usual(np.zeros(one.n_patches, np.float32), 1.0) for one in views]
+    both = CalibratedReference(
+        tuple(
+            ViewReference(one, places, bags.grid)
+            for one, places, bags in zip(references, usual, views, strict=True)
+        )
+    )
+    names = [one.engine.name for one in references_of(both.for_many(14, 64))]
+    assert "int8" in names[0]
+    assert "int8" not in names[1]

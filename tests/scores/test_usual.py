@@ -10,6 +10,7 @@ from flawsort.scores.usual import (
     NORMAL_SHARE,
     PEER_SHARE,
     Usual,
+    calibrate_normals,
     joined,
     usual_of_normals,
     usual_of_peers,
@@ -68,6 +69,52 @@ def test_usual_scores_of_normals(masked: bool) -> None:
     assert usual.places.dtype == np.float32
     np.testing.assert_allclose(usual.places, places, rtol=1e-6)
     assert usual.spread == pytest.approx(spread, rel=1e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_is_usual_for_a_normal_is_measured_on_the_others(masked: bool) -> None:
+    scores = noise()
+    if masked:
+        scores[np.random.default_rng(1).random(scores.shape) < 0.3] = np.nan
+        scores[1:, 7] = np.nan  # known of one alone
+    usual = usual_of_normals(scores, GRID)
+    found = calibrate_normals(scores, GRID, usual)
+    assert (found.shape, found.dtype) == (scores.shape, np.float32)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(scores))
+    places, spread = naive_usual(scores, GRID, NORMAL_SHARE, "mean")
+    _, middle = usual_middle(scores)
+    for row in range(len(scores)):
+        taken, _ = usual_middle(np.delete(scores, row, axis=0))
+        expected = (scores[row] - taken - middle) / spread
+        np.testing.assert_allclose(found[row], expected, atol=1e-4)
+    np.testing.assert_allclose(usual.places, places, rtol=1e-6)
+
+
+def usual_middle(scores: Array) -> tuple[Array, float]:
+    """What is taken off at each place, and the mean of what is left."""
+    places, _ = naive_usual(scores, GRID, NORMAL_SHARE, "mean")
+    means = [np.nanmean(c) if np.isfinite(c).any() else np.nan for c in scores.T.astype(float)]
+    filled = np.where(np.isnan(means), np.nanmean(means), means)
+    taken = NORMAL_SHARE * blurred(filled, GRID)
+    return taken, float((places - taken).mean())
+
+
+def test_left_out_normals_vary_more() -> None:
+    """Measured on all, the normals would look more normal than a new image of the same kind."""
+    scores, new = noise(9), noise(40, seed=4)
+    usual = usual_of_normals(scores, GRID)
+    left_out = calibrate_normals(scores, GRID, usual).std()
+    assert usual.calibrate(scores).std() < left_out
+    assert left_out == pytest.approx(usual.calibrate(new).std(), rel=0.05)
+
+
+def test_one_normal_has_no_others() -> None:
+    scores = noise(1)
+    usual = usual_of_normals(scores, GRID)
+    found = calibrate_normals(scores, GRID, usual)
+    np.testing.assert_allclose(found, usual.calibrate(scores), atol=1e-5)
+    none = np.full((2, 20), np.nan, np.float32)
+    assert np.isnan(calibrate_normals(none, GRID, usual_of_normals(none, GRID))).all()
 
 
 @pytest.mark.parametrize("masked", [False, True])

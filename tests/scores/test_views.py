@@ -12,13 +12,19 @@ from flawsort.core.grids import interpolated
 from flawsort.core.records import Bags
 from flawsort.scores.engines import CpuEngine, CpuLimits
 from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
-from flawsort.scores.usual import Usual, usual_of_normals, usual_of_peers
+from flawsort.scores.usual import (
+    Usual,
+    calibrate_normals,
+    usual_of_normals,
+    usual_of_peers,
+)
 from flawsort.scores.views import (
     CalibratedReference,
     Combined,
     Compared,
     ViewReference,
     combine,
+    references_of,
     restore_views,
     stored_views,
 )
@@ -125,7 +131,7 @@ def test_scores_of_normals_are_calibrated_and_joined() -> None:
     assert isinstance(reference, CalibratedReference)
     own = []
     for view, values in zip(reference.views, known, strict=True):
-        alone = (values - view.usual.places) / view.usual.spread
+        alone = calibrate_normals(values, view.grid, view.usual)
         lowest = np.nanmin(alone, axis=1, keepdims=True)
         filled = np.where(np.isfinite(alone), alone, lowest)
         own.append(interpolated(filled, view.grid, (6, 6)))
@@ -240,7 +246,7 @@ def test_the_engine_is_that_of_all_views() -> None:
         reference.engine = engine
         assert reference.engine is engine
         assert isinstance(reference, CalibratedReference)
-        assert all(view.reference.engine is engine for view in reference.views)
+        assert all(one.engine is engine for one in references_of(reference))
         restored = restore_views(stored_views(reference), nearest_share=0.2, engine=engine)
         assert isinstance(restored, CalibratedReference)
         assert all(view.reference.engine is engine for view in restored.views)

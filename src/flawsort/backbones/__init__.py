@@ -87,7 +87,7 @@ def _network(
 
     if find_network(name) is None:
         raise BackboneError(
-            f"must be one of {', '.join(sorted(catalogue()))} or the path of an .onnx file. "
+            f"must be one of {', '.join(catalogue())} or the path of an .onnx file. "
             f"Got '{name}'. flawsort[torch] adds {', '.join(NETWORKS)}, each also as NAME{LAST} "
             "for its last layer.",
             parameter="backbone",

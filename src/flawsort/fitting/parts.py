@@ -29,7 +29,7 @@ from flawsort.core.storage import Piece
 from flawsort.core.store import Store
 from flawsort.embeddings.describer import Describer, Features
 from flawsort.embeddings.regions import Outlines, RegionFeatures
-from flawsort.scores.views import stored_views
+from flawsort.scores.views import references_of, stored_views
 
 # Parts of a run that was interrupted a month ago are removed: they only fill the disk.
 ABANDONED_AFTER = 30 * 24 * 3600
@@ -159,7 +159,8 @@ def run_setting(
     content = hashlib.sha256()
     kind = "none"
     if reference is not None:
-        kind, engine = reference.kind, engine or reference.engine.name
+        kind = reference.kind
+        engine = engine or ", ".join(one.engine.name for one in references_of(reference))
         for stored in stored_views(reference):
             for array in stored.arrays():
                 content.update(_bytes(array))

@@ -35,6 +35,7 @@ from flawsort.fitting.runner import describe_batch
 from flawsort.fitting.source import FileSource, embed_views
 from flawsort.images.view import View
 from flawsort.scores.engines import ARITHMETIC, CpuEngine, Engine, choose_engine
+from flawsort.scores.views import references_of
 
 # Batches that are sent to a worker: the current one and the next. Both are lost with it.
 BATCHES_AHEAD = 2
@@ -155,7 +156,8 @@ class BatchWorker:
         reference = self._describer.reference
         if reference is not None:
             exact = self._describer.method.exact is True
-            reference.engine = engine_here(reference.engine, spec, exact=exact)
+            for one in references_of(reference):  # each has an engine for its own amount of work
+                one.engine = engine_here(one.engine, spec, exact=exact)
         self._restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
     def _finish(self, batch: Batch) -> FlawsortError | None:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -151,7 +152,13 @@ def open_run(folder: str | Path, kind: type[Run] = Run) -> Run:
     for name, part in PARTS.items():
         if not part.optional or part.files[0] in manifest["files"]:
             contents = [_read(folder, manifest, file) for file in part.read_from]
-            parts[name] = part.decode(contents)
+            try:
+                parts[name] = part.decode(contents)
+            except (ValueError, OSError, EOFError, BadZipFile) as error:
+                files = " and ".join(part.read_from)
+                raise RunError(
+                    f"The run '{folder}' is damaged: {files} cannot be read ({error})."
+                ) from error
     described = {key: value for key, value in manifest.items() if key != "files"}
     return kind(manifest=described, folder=folder, **parts)
 

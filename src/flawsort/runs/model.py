@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.core.errors import InputError
 from flawsort.embeddings.axes import Axes, MeanPatch
 from flawsort.embeddings.describer import Look
 from flawsort.embeddings.extent import N_EXTENTS, ExtentAxes
@@ -84,11 +85,29 @@ def looks_of(run: Run) -> tuple[Look, ...]:
 def _look(run: Run, number: int, entry: dict[str, Any]) -> Look:
     rows, columns = entry["grid"]
     arrays = _arrays(run, number)
+    _check(number, arrays, int(rows) * int(columns), int(entry["dim"]))
     centre, mean = arrays.get("mean-centre"), None
     if centre is not None:
         mean = MeanPatch(np.asarray(centre, np.float32), _single(arrays.get("mean-whitening")))
     whitening = _single(arrays.get("whitening"))
     return Look((int(rows), int(columns)), int(entry["dim"]), whitening, mean)
+
+
+def _check(number: int, arrays: dict[str, NDArray[Any]], n_patches: int, dim: int) -> None:
+    """Refuse arrays of one view that do not belong together, which hashes cannot show."""
+    shapes = {
+        "places": (n_patches,),
+        "whitening": (dim, dim),
+        "mean-centre": (dim,),
+        "mean-whitening": (dim, dim),
+    }
+    if "reference" in arrays:
+        shapes["reference"] = (*arrays["reference"].shape[:-1], dim)
+    for name, shape in shapes.items():
+        if name in arrays and arrays[name].shape != shape:
+            raise InputError(
+                f"{_key(number, name)} has the shape {arrays[name].shape} instead of {shape}."
+            )
 
 
 def reference_of(run: Run, method: Method, engine: Engine) -> Reference | None:

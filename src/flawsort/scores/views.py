@@ -167,6 +167,13 @@ class CalibratedReference:
         return self.views[0].reference.stored()
 
 
+def references_of(reference: Reference) -> tuple[Reference, ...]:
+    """The reference of each view."""
+    if isinstance(reference, CalibratedReference):
+        return tuple(view.reference for view in reference.views)
+    return (reference,)
+
+
 @dataclass(frozen=True)
 class StoredView:
     """The part of a reference that a run stores for one view. usual: None if scores are not
