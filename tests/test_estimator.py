@@ -581,7 +581,7 @@ class TestErrors:
             Method(**choices)
 
     def test_backbone(self, tmp_path: Path) -> None:
-        with pytest.raises(BackboneError, match="backbone must be one of dinov2-small, eff"):
+        with pytest.raises(BackboneError, match="backbone must be one of efficientnet-lite2, dino"):
             fit(plate_arrays(), backbone="resnet")
         with pytest.raises(BackboneError, match="image_size must be a multiple of 32"):
             AnomalyClusterer(n_clusters=2, image_size=50, cache=None).fit(plate_arrays())

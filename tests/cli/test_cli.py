@@ -63,7 +63,7 @@ class TestErrors:
             ),
             ("cluster parts -o new --backbone no.onnx", "Cannot read the backbone file 'no.onnx'"),
             ("cluster parts -o new --backbone text.onnx", "is not an ONNX file that onnxruntime"),
-            ("cluster parts -o new --backbone vgg", "--backbone must be one of dinov2-small, eff"),
+            ("cluster parts -o new --backbone vgg", "--backbone must be one of efficientnet-lite2"),
             ("cluster parts -o new --image-size 65", "--image-size must be a multiple of 32"),
             ("cluster parts -o new --seed x", "--seed must be a whole number. Got 'x'."),
             ("cluster parts -o new --seed=1.5", "--seed must be a whole number. Got '1.5'."),

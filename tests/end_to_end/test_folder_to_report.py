@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import flawsort
+from flawsort.backbones import catalogue
 from flawsort.fitting.memory import Need, Sizes
 from helpers.plates import (
     KINDS,
@@ -212,11 +213,16 @@ def test_the_default_looks_with_two_networks(
     assert run.manifest["settings"]["preset"] == "default"
     backbones = [run.manifest["backbone"], *run.manifest["beside"]]
     assert [one["name"] for one in backbones] == ["efficientnet-lite2", "dinov2-small"]
-    assert [one["input_size"] for one in backbones] == [[512, 512], [252, 252]]
+    assert [one["input_size"] for one in backbones] == [
+        [512, 512],
+        catalogue()["dinov2-small"]["input_size"],
+    ]
     assert run.grid == (32, 32)
     model = flawsort.AnomalyClusterer.load("run")
     assert (model.method, model.backbone) == ("default", None)
-    assert model.describer_.shapes == ((1024, 168), (324, 768))
+    first, second = model.describer_.looks
+    assert (first.shape, second.dim) == ((1024, 168), 768)
+    assert second.grid < first.grid
     assert Path("run/report.html").stat().st_size > 10_000
     assert cli("assign", plates / "parts", "--run", "run", "--cache", "cache", "-q").code == 0
     model.cache = "cache"
