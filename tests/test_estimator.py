@@ -228,7 +228,7 @@ class TestInputs:
 
     def test_bags_of_another_shape_are_refused(self, bags: tuple[Bags, Bags]) -> None:
         narrow = Bags(bags[1].patches[..., :8], bags[1].grid)
-        with pytest.raises(InputError, match=r"same number of patches and dimensions\. Got"):
+        with pytest.raises(InputError, match=r"patches and dimensions in every view\. Got"):
             fit(bags[0], narrow)
         message = "as many patches and dimensions as the images of the fit"
         with pytest.raises(InputError, match=message):
@@ -301,8 +301,11 @@ class TestCopies:
         assert second.describer_.temperature == first.describer_.temperature
         assert second.describer_.spread == first.describer_.spread
         assert second.describer_.axes == first.describer_.axes
-        assert (first.describer_.whitening is None) == (method == "paper")
-        assert np.array_equal(second.describer_.whitening, first.describer_.whitening)
+        (look,), (again,) = first.describer_.looks, second.describer_.looks
+        assert (look.whitening is None) == (method == "paper")
+        assert look.arrays().keys() == again.arrays().keys()
+        for name, values in look.arrays().items():
+            assert np.array_equal(again.arrays()[name], values)
         assert second.scored_ == first.scored_
         assert len(second.labels_) == len(second.linkage_) + 1 == 22
         originals = second.labels_[2:16]
@@ -553,8 +556,8 @@ class TestErrors:
             fit(tmp_path / "not looked for", tmp_path / "nor this", method=method)
 
     def test_method(self) -> None:
-        with pytest.raises(OptionError, match="method must be one of default, paper or a Method"):
-            fit(plate_arrays(), method="fast")
+        with pytest.raises(OptionError, match="method must be one of default, fast, paper or a"):
+            fit(plate_arrays(), method="quick")
 
     @pytest.mark.parametrize(
         ("choices", "message"),
@@ -578,7 +581,7 @@ class TestErrors:
             Method(**choices)
 
     def test_backbone(self, tmp_path: Path) -> None:
-        with pytest.raises(BackboneError, match="backbone must be one of efficientnet-lite2"):
+        with pytest.raises(BackboneError, match="backbone must be one of efficientnet-lite2, dino"):
             fit(plate_arrays(), backbone="resnet")
         with pytest.raises(BackboneError, match="image_size must be a multiple of 32"):
             AnomalyClusterer(n_clusters=2, image_size=50, cache=None).fit(plate_arrays())
@@ -605,8 +608,9 @@ class TestWays:
     def test_presets_differ(self, fitted: AnomalyClusterer, plates: Path) -> None:
         paper = fit(plates / "parts", plates / "good", method="paper")
         assert by_kind(paper)
-        assert paper.embeddings_.shape[1] == fitted.embeddings_.shape[1] - N_EXTENTS
         assert paper.n_dims_ == fitted.n_dims_ == paper.embeddings_.shape[1]
+        # Beside pooled patches, mean patches and extents.
+        assert fitted.embeddings_.shape[1] == 2 * paper.n_dims_ + N_EXTENTS
         assert not np.allclose(paper.weights_, fitted.weights_)
         average = fit(plate_arrays(), method="paper")
         assert not np.array_equal(average.scores_, fit(plate_arrays()).scores_)
@@ -734,7 +738,7 @@ class TestGolden:
 
     @pytest.fixture(autouse=True)
     def _stub(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("flawsort.estimator.load_backbone", lambda *_, **__: Corners())
+        monkeypatch.setattr("flawsort.estimator.open_backbone", lambda *_, **__: Corners())
 
     @pytest.mark.parametrize("method", ["default", "paper"])
     def test_labels(self, images: Any, method: str) -> None:
@@ -746,7 +750,7 @@ class TestGolden:
 
     def test_scores_are_distances_to_the_nearest_normal_patch(self, images: Any) -> None:
         parts, good = images
-        model = AnomalyClusterer(n_clusters=3, cache=None).fit(parts, normal=good)
+        model = AnomalyClusterer(n_clusters=3, method="paper", cache=None).fit(parts, normal=good)
         normals = corner_bags(good).reshape(-1, 3)
         for image, patches in enumerate(corner_bags(parts)):
             for place, patch in enumerate(patches):

@@ -30,7 +30,10 @@ class TestErrors:
             ("cluster parts -o new -k 15", "must be between 2 and 14 (the number of images). Got"),
             ("cluster parts -o new -k 0", "--clusters must be at least 2. Got 0."),
             ("cluster parts -o new -k x", "--clusters must be auto or a whole number. Got 'x'."),
-            ("cluster parts -o new --preset x", "--preset must be one of default, paper. Got 'x'"),
+            (
+                "cluster parts -o new --preset x",
+                "--preset must be one of default, fast, paper.",
+            ),
             ("cluster parts -o new --fit x", "--fit must be one of stretch, pad, crop. Got 'x'."),
             ("cluster parts -o new --roi x", "--roi must be left,top,right,bottom"),
             ("cluster parts -o new --roi 9,9,1,1", "with left < right and top < bottom."),
@@ -219,7 +222,7 @@ class TestErrors:
 
     @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for another process")
     def test_ctrl_c(self, here: Path) -> None:
-        line = ("cluster", "parts", "-o", "new", "--no-cache", "--image-size", "64")
+        line = ("cluster", "parts", "-o", "new", "--no-cache", "--preset", "fast")
         # A shell may have started the tests with SIGINT ignored, which children inherit.
         listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         with start(listening + STALLING_MAIN, "embedding", *line) as process:

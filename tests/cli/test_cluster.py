@@ -52,7 +52,7 @@ class TestCluster:
     def test_text(self, here: Path, cli: Cli) -> None:
         answer = cli(
             "cluster", "parts", "--normal", "good", "-o", "new", "-k", "2", "--image-size", "64",
-            "--truth", "truth.csv",
+            "--truth", "truth.csv", "--preset", "fast",
         )  # fmt: skip
         assert answer.code == 0
         assert (

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import flawsort
+from flawsort.backbones import catalogue
 from flawsort.fitting.memory import Need, Sizes
 from helpers.plates import (
     KINDS,
@@ -41,8 +42,8 @@ def job(plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[s
     monkeypatch.chdir(tmp_path)
     write_plates(tmp_path / "parts", KINDS * 3)
     return [
-        "cluster", "parts", "--normal", plates / "good", "-k", "2", "--image-size", "64",
-        "--cache", "cache", "-o", "run",
+        "cluster", "parts", "--normal", plates / "good", "-k", "2", "--preset", "fast",
+        "--image-size", "64", "--cache", "cache", "-o", "run",
     ]  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def assert_refused(answer: Answer, message: str) -> None:
 
 
 def test_memory_that_is_not_enough_is_told_in_one_line(job: list[str | Path], cli: Cli) -> None:
-    alone = ["cluster", "parts", "--image-size", "64", "-o", "run", "-q"]
+    alone = ["cluster", "parts", "--preset", "fast", "--image-size", "64", "-o", "run", "-q"]
     for size in ("x", "0", "4 bytes"):
         assert_refused(
             cli(*alone, "--max-memory", size),
@@ -146,7 +147,7 @@ def test_a_job_within_a_limit_is_streamed(
     assert cli(*job).code == 0
     small = Sizes(base=0, per_image=0, bank=0, sample_images=42, batch_images=1)
     monkeypatch.setattr(flawsort.AnomalyClusterer, "sizes", small)
-    held, streamed = Need(42, 10, 64, 168, sizes=small), [*job, "--max-memory", "1800K"]
+    held, streamed = Need(42, 10, ((64, 168),), sizes=small), [*job, "--max-memory", "1800K"]
     assert held.streamed < 1800 * 2**10 < held.in_memory
     answer = cli(*streamed, "-o", "streamed")
     assert answer.code == 0
@@ -193,6 +194,45 @@ def test_kill_while_assigning(
     assert not list(Path("fresh").glob("parts/*"))
     assert cli("assign", "new", "--run", "run", "--no-cache", "-o", "whole.csv").code == 0
     assert Path("cut.csv").read_bytes() == Path("whole.csv").read_bytes()
+
+
+def test_the_default_looks_with_two_networks(
+    plates: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a folder to groups, a report and new images; held, opened again, and streamed."""
+    monkeypatch.chdir(tmp_path)
+    command = ["cluster", plates / "parts", "-n", plates / "good", "-k", "2", "--cache", "cache"]
+    answer = cli(*command, "-o", "run")
+    assert answer.code == 0, answer.err
+    assert "and in 1 further view." in answer.out
+    run = flawsort.open_run("run")
+    assert [kind[:4] for kind, group in zip(run.names, run.labels, strict=True) if group] in (
+        ["dent"] * 7,
+        ["stre"] * 7,
+    )
+    assert run.manifest["settings"]["preset"] == "default"
+    backbones = [run.manifest["backbone"], *run.manifest["beside"]]
+    assert [one["name"] for one in backbones] == ["efficientnet-lite2", "dinov2-small"]
+    assert [one["input_size"] for one in backbones] == [
+        [512, 512],
+        catalogue()["dinov2-small"]["input_size"],
+    ]
+    assert run.grid == (32, 32)
+    model = flawsort.AnomalyClusterer.load("run")
+    assert (model.method, model.backbone) == ("default", None)
+    first, second = model.describer_.looks
+    assert (first.shape, second.shape) == ((1024, 168), (256, 256))
+    assert Path("run/report.html").stat().st_size > 10_000
+    assert cli("assign", plates / "parts", "--run", "run", "--cache", "cache", "-q").code == 0
+    model.cache = "cache"
+    np.testing.assert_array_equal(model.predict(plates / "parts"), run.labels)
+    monkeypatch.setattr(flawsort.AnomalyClusterer, "sizes", Sizes(in_memory=0, batch_images=4))
+    assert cli(*command, "-o", "streamed").code == 0
+    streamed = flawsort.open_run("streamed")
+    assert streamed.scores.dtype == np.float16
+    np.testing.assert_array_equal(streamed.labels, run.labels)
+    np.testing.assert_allclose(streamed.scores, run.scores, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(streamed.embeddings, run.embeddings, atol=1e-3)
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from PIL import Image
 
 import flawsort
 from flawsort import AnomalyClusterer, View
-from flawsort.embeddings.heat import image_heat
 from flawsort.embeddings.regions import mask_cells
 from flawsort.runs.convert import make_run
 
@@ -68,7 +67,8 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Places]:
 
 
 def fit(folder: Path, images: Any = None, **parameters: Any) -> AnomalyClusterer:
-    model = AnomalyClusterer(n_clusters=2, image_size=SIDE, cache=None, **parameters)
+    given = {"method": "fast", "image_size": SIDE, "cache": None, **parameters}
+    model = AnomalyClusterer(n_clusters=2, **given)
     return model.fit(images or folder / "parts", normal=folder / "good")
 
 
@@ -106,10 +106,9 @@ def test_an_image_with_two_flaws_shows_both_kinds(
     for name, kinds in zip(model.images_.names, model.kinds_, strict=True):
         assert set(kinds) == {groups[flaw] for flaw in drawn[1][name]}
         assert len(set(kinds)) == len(kinds)
-    assert model.image_heat_ is not None
-    np.testing.assert_array_equal(
-        model.image_heat_, image_heat(model.scores_, model.heat_, model.valid_)
-    )
+    assert model.looks_normal_ is not None
+    assert not model.looks_normal_.any()
+    assert model.heat_.normal_below is not None
 
 
 def test_regions_lie_where_the_flaws_were_drawn(
@@ -167,7 +166,7 @@ def test_a_saved_run_keeps_regions_and_kinds(model: AnomalyClusterer, tmp_path: 
     model.save(tmp_path / "run", report=False)
     loaded = AnomalyClusterer.load(tmp_path / "run")
     assert_same_regions(model, loaded)
-    assert loaded.image_heat_ is not None
+    assert loaded.looks_normal_ is not None
     run = flawsort.open_run(tmp_path / "run")
     assert run.table["kinds"] == [";".join(map(str, kinds)) for kinds in model.kinds_]
     assert ";" in run.table["kinds"][row_of(model, BOTH)]

@@ -13,8 +13,8 @@ from flawsort.fitting.memory import USUAL_SIZES, Need, must_stream, parse_size
 GB = 2**30
 # One small network: 1,024 patches of 168 dimensions.
 FAST = ((1024, 168),)
-# The default: beside it, 324 patches of 768 dimensions.
-DEFAULT = (*FAST, (324, 768))
+# Beside it, a network with 324 patches of 768 dimensions.
+BOTH = (*FAST, (324, 768))
 
 
 def need(n_images: int, n_normals: int = 0) -> Need:
@@ -63,14 +63,14 @@ def test_what_is_no_size_is_refused(text: str | int) -> None:
 def test_a_bag_takes_two_bytes_a_number() -> None:
     assert need(1).bag == 2 * 1024 * 168
     assert need(10, 5).bags == 15 * 2 * 1024 * 168
-    assert Need(1, 0, DEFAULT).bag == 2 * (1024 * 168 + 324 * 768)
+    assert Need(1, 0, BOTH).bag == 2 * (1024 * 168 + 324 * 768)
 
 
 def test_several_views_to_the_byte() -> None:
     """Scores are of the first view; embeddings have the columns of all; peers are compared in one
     view after the other."""
     n, bag = 1000, 2 * (1024 * 168 + 324 * 768)
-    both = Need(n, 0, DEFAULT)
+    both = Need(n, 0, BOTH)
     columns = 2 * (168 + 768)
     results = n * (32 * 1024 + 16 * columns + USUAL_SIZES.per_image)
     peers = n * max(1024 * (2 * 168 + 128), 324 * (2 * 768 + 128))

@@ -41,13 +41,15 @@ def make_run(n: int = 40, k: int = 4, dim: int = 48) -> Run:
     scores[np.array(kind) > 0, 7] = 1.0
     names = [HOSTILE[i] if i < len(HOSTILE) else f"part-{i:04d}.png" for i in range(n)]
     regions = make_regions(cluster, scores)
+    flags = ["looks-normal" if one == 0 else "" for one in kind]
+    flags[0] = ";".join(filter(None, ["duplicate;odd", flags[0]]))
     thumbs = tuple(thumbnail(rng, (16, 8 if i % 2 else 24)) for i in range(n))
     return build_run(
         cluster, names=names, regions=regions, dim=dim, scores=scores, embeddings=embeddings,
         linkage=tree, thumbnails=thumbs,
         region_embeddings=np.random.default_rng(n).random((len(regions), dim)),
         table={"typicality": rng.random(n).tolist(),
-               "flags": ["duplicate;odd"] + [""] * (n - 1)},
+               "flags": flags},
         manifest={
             "clusters": {"n_clusters": k, "chosen": "auto", "advice": advice(k)},
             "heat": {"low": 0.1, "high": 1.0},

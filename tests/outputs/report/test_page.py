@@ -131,15 +131,11 @@ def test_too_many_patches_are_kept_as_hottest_of_blocks() -> None:
 
 def test_without_normals_nothing_looks_normal() -> None:
     run = make_run()
-    run.manifest["mode"] = "unsupervised"
-    assert Page(render_report(run)).data()["looksNormalBelow"] == 0
-
-
-def test_compared_with_nothing_nothing_looks_normal() -> None:
-    run = make_run()
-    assert Page(render_report(run)).data()["looksNormalBelow"] > 0
-    run.manifest["mode"] = "uniform"
-    assert Page(render_report(run)).data()["looksNormalBelow"] == 0
+    cold = (run.scores.max(axis=1) < 0.5).astype(int)
+    assert 0 < cold.sum() < 40
+    assert Page(render_report(run)).data()["looksNormal"] == cold.tolist()
+    run.table["flags"] = [""] * 40
+    assert Page(render_report(run)).data()["looksNormal"] == [0] * 40
 
 
 def test_same_run_same_text_without_timings() -> None:
@@ -230,7 +226,7 @@ def test_browser_shows_the_saved_groups(tmp_path: Path) -> None:
 @needs_browser
 def test_browser_shows_no_badge_where_nothing_was_compared(tmp_path: Path) -> None:
     run = make_run()
-    run.manifest["mode"] = "uniform"
+    run.table["flags"] = [""] * 40
     dom = browse(render_report(run), tmp_path)
     assert len(shown_sizes(dom)) == 4
     assert 'class="badge"' not in dom
