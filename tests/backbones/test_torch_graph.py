@@ -108,7 +108,7 @@ def test_other_sizes(torch: Any) -> None:
     with pytest.raises(BackboneError, match=r"multiple of 32 between 32 and 2048\. Got 50\."):
         TorchGraph(content, info, 50, "cpu")
     content, info = read_entry("dinov2-small", catalogue()["dinov2-small"])
-    with pytest.raises(BackboneError, match=r"takes images of 252 x 252 only\. Got 256\."):
+    with pytest.raises(BackboneError, match=r"takes images of 224 x 224 only\. Got 256\."):
         TorchGraph(content, info, 256, "cpu")
 
 
