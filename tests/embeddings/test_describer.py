@@ -309,9 +309,7 @@ def test_the_first_images_of_the_order_are_measured(
         measured, residual_whitening(bags, scores, comparison.expected, order)
     )
     assert settled.spread == pytest.approx(scores.std(), rel=1e-5)
-    assert settled.temperature == method.temperature_for(
-        normals=with_normals, spread=settled.spread
-    )
+    assert settled.temperature == method.temperature_for(settled.spread)
     assert (settled.method, settled.reference, settled.axes) == (method, reference, None)
     assert settled.heat is heat
     average = fit_state(Method(pooling="average"), reference, bags, comparison, order, heat=heat)

@@ -11,9 +11,8 @@ from flawsort.backbones import DEFAULT_BACKBONE, SECOND_BACKBONE, BackboneChoice
 from flawsort.core.errors import OptionError
 from flawsort.core.text import either
 from flawsort.embeddings.method import (
-    NORMAL_TEMPERATURE,
-    PEER_TEMPERATURE,
     PRESETS,
+    TEMPERATURE,
     VIEWS,
     Method,
     poolings_of_any_weights,
@@ -100,7 +99,6 @@ def test_numbers_of_peers_that_are_accepted(n_peers: Any) -> None:
 
 
 def test_temperatures_are_relative_to_the_spread_unless_absolute() -> None:
-    assert Method().temperature_for(normals=False, spread=2.0) == 2 * PEER_TEMPERATURE
-    assert Method().temperature_for(normals=True, spread=2.0) == 2 * NORMAL_TEMPERATURE
-    assert Method(temperature=0.7).temperature_for(normals=True, spread=2.0) == 1.4
-    assert Method(absolute_temperature=0.7).temperature_for(normals=True, spread=2.0) == 0.7
+    assert Method().temperature_for(2.0) == 2 * TEMPERATURE
+    assert Method(temperature=0.7).temperature_for(2.0) == 1.4
+    assert Method(absolute_temperature=0.7).temperature_for(2.0) == 0.7

@@ -27,7 +27,7 @@ from flawsort.embeddings.axes import MeanPatch
 from flawsort.embeddings.describer import Described, Describer, Look
 from flawsort.embeddings.extent import extents
 from flawsort.embeddings.heat import HeatScale, calibrate
-from flawsort.embeddings.method import PEER_TEMPERATURE
+from flawsort.embeddings.method import TEMPERATURE
 from flawsort.embeddings.pooling import residual_whitening
 from flawsort.embeddings.regions import Outlines, find_regions, region_scores, regions_of_images
 from flawsort.embeddings.weights import score_spread
@@ -350,7 +350,7 @@ def test_temperature_heat_and_whitening_are_measured_on_a_sample() -> None:
     seen = comparison.scores[sample]
     scores = usual_of_peers(seen, (4, 4), shelf.bags.valid[sample]).calibrate(comparison.scores)
     spread = score_spread(scores[sample], shelf.bags.valid[sample])
-    assert found.describer.temperature == pytest.approx(PEER_TEMPERATURE * spread, rel=1e-5)
+    assert found.describer.temperature == pytest.approx(TEMPERATURE * spread, rel=1e-5)
     heat = calibrate(scores[sample], shelf.bags.valid[sample])
     check_heat(found.describer.heat, heat, rel=1e-5)
     assert heat.low != pytest.approx(calibrate(scores, shelf.bags.valid).low, rel=1e-3)
@@ -486,7 +486,7 @@ def test_a_sample_in_pieces_of_which_some_have_no_padding() -> None:
     own = np.array([0, 1, 2, 3, -1, -1])
     scores = PeerReference(bags.patches[:4], 0.2).compare(bags, self_rows=own).scores
     spread = score_spread(scores, bags.valid)
-    assert found.describer.temperature == pytest.approx(PEER_TEMPERATURE * spread, rel=1e-6)
+    assert found.describer.temperature == pytest.approx(TEMPERATURE * spread, rel=1e-6)
     assert spread != pytest.approx(score_spread(scores), rel=1e-3)
 
 

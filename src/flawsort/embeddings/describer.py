@@ -257,7 +257,7 @@ def fit_state(
     reference. order: of the bags; the whitening is measured on the first of them. means: how mean
     patches are measured in each view; empty if they take no part. mean_share: see Describer."""
     spread = score_spread(comparison.scores, bags.valid)
-    temperature = method.temperature_for(normals=reference.knows_normal, spread=spread)
+    temperature = method.temperature_for(spread)
     pooling = POOLINGS[method.pooling]
     measured = means or (None,) * len(bags.views)
     looks = tuple(

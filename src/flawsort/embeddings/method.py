@@ -12,8 +12,7 @@ from flawsort.core.text import either
 from flawsort.embeddings.pooling import POOLINGS
 
 # docs/evidence/results.md has the measurements behind each number; one setting serves all sets.
-PEER_TEMPERATURE = 0.5
-NORMAL_TEMPERATURE = 1.0
+TEMPERATURE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +28,7 @@ class Method:
     n_peers: the size of a sample of peers (Eq. 7), or "all". None takes all in a set of up to 256
         images, and a sample of 128 in a larger one.
     temperature: how sharply the weights focus on unusual patches, in standard deviations of the
-        set's scores. None takes the default for the kind of reference.
+        set's scores. None takes the default.
     absolute_temperature: the same in the units of the scores, the paper's tau. It replaces
         `temperature`.
     exact: True and False force exact or approximate search among normals; None decides by size.
@@ -97,12 +96,11 @@ class Method:
         """Whether mean patches take part in an embedding."""
         return self.mean_share != 0 and POOLINGS[self.pooling].uses_extents
 
-    def temperature_for(self, *, normals: bool, spread: float) -> float:
+    def temperature_for(self, spread: float) -> float:
         """The temperature in the units of the scores. spread: their standard deviation."""
         if self.absolute_temperature is not None:
             return self.absolute_temperature
-        default = NORMAL_TEMPERATURE if normals else PEER_TEMPERATURE
-        return (default if self.temperature is None else self.temperature) * spread
+        return (TEMPERATURE if self.temperature is None else self.temperature) * spread
 
 
 PRESETS: dict[str, Method] = {

@@ -137,7 +137,7 @@ def represent_subsets(
             rows = subset_rows(n, seed)
             yield rows, whole.take(rows)
         return
-    tau = _tau(prepared, row, method, prepared.peers.mean)
+    tau = _tau(prepared, method, prepared.peers.mean)
     valid = prepared.bags.valid
     weights = [soft_weights(scores, tau, valid) for scores in prepared.subset_scores(n_seeds)]
     for seed, pooled in enumerate(average_pooling(prepared.bags.patches, np.stack(weights))):
@@ -166,7 +166,7 @@ def weights_of(
     scores = scores_of(prepared, row, share=share, seed=seed)
     if top is not None and top.hard:
         return hard_weights(scores, top.count, valid)
-    tau = _tau(prepared, row, method, scores)
+    tau = _tau(prepared, method, scores)
     if top is not None:
         return soft_top_weights(scores, top.count, tau, valid)
     return soft_weights(scores, tau, valid)
@@ -190,7 +190,7 @@ def scores_of(
     }[row]
 
 
-def _tau(prepared: PreparedSet, row: str, method: Method, scores: Floats) -> float:
+def _tau(prepared: PreparedSet, method: Method, scores: Floats) -> float:
     """The temperature in the units of the scores."""
     spread = score_spread(scores, prepared.bags.valid)
-    return method.temperature_for(normals=row == "wa-semi", spread=spread)
+    return method.temperature_for(spread)

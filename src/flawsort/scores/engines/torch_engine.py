@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from flawsort.core.devices import gpu_of
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Bags, Floats, Ints, Progress
+from flawsort.scores.engines.cpu import EXACT_FLOP
 from flawsort.scores.nearest import Nearest
 from flawsort.scores.peer_statistics import Combined, PeerStatistic
 
@@ -75,7 +76,7 @@ class TorchEngine:
         self._dtype = _DTYPES[arithmetic]
         self._fused = fused
         self._gpu = gpu_of(device)
-        self.exact_flop = 2e12
+        self.exact_flop = EXACT_FLOP
         if self._gpu is not None:
             self.exact_flop = self._gpu.fused_flop if fused else self._gpu.exact_flop
 
