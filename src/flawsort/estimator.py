@@ -388,7 +388,8 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         return (first, *others)
 
     def _open(self, choices: tuple[BackboneChoice, ...]) -> tuple[Backbone, ...]:
-        return tuple(open_backbone(choice, device=self.device) for choice in choices)
+        device = _device_on(self.runner, self.device)
+        return tuple(open_backbone(choice, device=device) for choice in choices)
 
 
 def _choice(backbone: str | Path | BackboneChoice) -> BackboneChoice:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from flawsort.backbones import Backbone, catalogue, load_backbone
+from flawsort.backbones import onnx as onnx_module
 from flawsort.backbones.catalogue import Entry
 from flawsort.backbones.onnx import OnnxBackbone
 from flawsort.backbones.patches import patch_embeddings
@@ -92,3 +93,34 @@ def test_the_pooling_kernel_of_an_entry_is_used(tmp_path: Path) -> None:
     assert OnnxBackbone.from_catalogue("x", entry, None).info.pooling_kernel == 3
     entry["pooling_kernel"] = 5
     assert OnnxBackbone.from_catalogue("x", entry, None).info.pooling_kernel == 5
+
+
+def processor_flags() -> set[str]:
+    path = Path("/proc/cpuinfo")
+    return set(path.read_text("utf-8").split()) if path.exists() else set()
+
+
+def test_products_do_not_overflow_with_vnni() -> None:
+    if not processor_flags() & {"avx512_vnni", "avx_vnni"}:
+        pytest.skip("not known for this processor")
+    assert not onnx_module._products_overflow()
+
+
+def test_exact_products_where_they_would_overflow(
+    dinov2: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exact(backbone: Backbone) -> str:
+        assert isinstance(backbone, OnnxBackbone)
+        options = backbone._session.get_session_options()
+        return str(options.get_session_config_entry("session.x64quantprecision"))
+
+    monkeypatch.setattr(onnx_module, "_products_overflow", lambda: True)
+    overflowing = load_backbone("dinov2-small", device="cpu")
+    assert exact(overflowing) == "1"
+    images = noise(1)
+    if not processor_flags() & {"avx512_vnni", "avx_vnni"}:
+        pytest.skip("not known for this processor")
+    for ours, theirs in zip(
+        overflowing.feature_maps(images), dinov2.feature_maps(images), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)

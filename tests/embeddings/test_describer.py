@@ -115,7 +115,7 @@ def test_the_default_method_with_normals() -> None:
     places, unit = naive_usual(normals)
     calibrated = (distances.reshape(described.scores.shape) - places) / unit
     np.testing.assert_allclose(described.scores, calibrated, atol=1e-3 / unit)
-    weights = keep_heaviest(naive_softmax(described.scores, described.scores.std()))
+    weights = keep_heaviest(naive_softmax(described.scores, TEMPERATURE * described.scores.std()))
     np.testing.assert_allclose(described.weights, weights, atol=1e-5)
     residual = bags.patches.astype(np.float64) - bank[index].reshape(bags.patches.shape)
     pooled = np.einsum("im,imd->id", weights, residual) - residual.mean(axis=1)
