@@ -11,7 +11,7 @@ from flawsort.embeddings.axes import MEAN_SHARE
 from flawsort.embeddings.describer import fit_state
 from flawsort.embeddings.extent import N_EXTENTS, ExtentAxes, extents
 from flawsort.embeddings.heat import HeatScale, calibrate
-from flawsort.embeddings.method import Method, resolve
+from flawsort.embeddings.method import TEMPERATURE, Method, resolve
 from flawsort.embeddings.pooling import (
     ORDINARY_SHARE,
     POOLINGS,
