@@ -22,7 +22,8 @@ from flawsort.backbones.cache import BagCache, default_cache_folder
 from flawsort.backbones.embed import cache_setting, embed
 from flawsort.clusters.ward import cut, ward_linkage
 from flawsort.embeddings.method import Method
-from flawsort.fitting.fit import FitOptions, describe_set
+from flawsort.fitting.fit import describe_set
+from flawsort.fitting.options import FitOptions
 from flawsort.fitting.source import HeldSource
 from flawsort.images.view import View
 from flawsort.research.metrics import agreement

@@ -162,9 +162,9 @@ def test_two_backbones_need_calibrated_scores(
         model(networks, method=method).fit(PARTS)
 
 
-def test_an_own_method_without_calibration_must_name_its_backbone(nothing_opens: None) -> None:
-    with pytest.raises(OptionError, match=r"Got 2\. Name one, or calibrate scores"):
-        model(None, method=Method(calibrated=False)).fit(PARTS)
+def test_an_own_method_without_calibration_has_one_view() -> None:
+    assert views_of(Method(calibrated=False)) == VIEWS["fast"]
+    assert views_of(Method()) == VIEWS["default"]
 
 
 def test_bags_need_calibrated_scores_in_two_views_only(networks: list[Path]) -> None:

@@ -24,9 +24,10 @@ from flawsort.fitting.checks import (
     check_runner,
     check_views,
 )
-from flawsort.fitting.fit import FitOptions, Stopwatch, fit_set
+from flawsort.fitting.fit import fit_set
 from flawsort.fitting.fitted import Fitted
 from flawsort.fitting.memory import USUAL_SIZES, Sizes, parse_size
+from flawsort.fitting.options import FitOptions, Stopwatch
 from flawsort.fitting.runner import LocalRunner, Runner
 from flawsort.fitting.source import FileSource, HeldSource, Source, held_sources, streams
 from flawsort.images.inputs import Images, check_found, gather, with_window
@@ -370,6 +371,10 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
                     f"The backbone '{choice.name}' has changed since the fit: its SHA-256 is "
                     f"{backbone.info.sha256}, but the fit recorded {before.sha256}."
                 )
+            # A later version may pool or average other patches by default.
+            backbone.info = replace(
+                backbone.info, pooling_kernel=before.pooling_kernel, grid=before.grid
+            )
         return opened
 
     def _choices(self) -> tuple[BackboneChoice, ...]:

@@ -31,10 +31,12 @@ from flawsort.embeddings.method import TEMPERATURE
 from flawsort.embeddings.pooling import residual_whitening
 from flawsort.embeddings.regions import Outlines, find_regions, region_scores, regions_of_images
 from flawsort.embeddings.weights import score_spread
-from flawsort.fitting import fit as fitting
+from flawsort.fitting import comparing
 from flawsort.fitting import source as source_module
-from flawsort.fitting.fit import DescribedSet, FitOptions, KnownGood, describe_set
+from flawsort.fitting.comparing import KnownGood
+from flawsort.fitting.fit import DescribedSet, describe_set
 from flawsort.fitting.memory import USUAL_SIZES, Need, Sizes
+from flawsort.fitting.options import FitOptions
 from flawsort.fitting.parts import Batch, Part
 from flawsort.fitting.runner import LocalRunner, describe_batch
 from flawsort.fitting.source import FileSource, HeldSource
@@ -507,7 +509,7 @@ def test_every_image_is_counted_once_where_all_are_bad() -> None:
 
     for count in (1, 5, 100):
         with pytest.raises(InputError, match=r"all 29 were set aside\. The first, '00\.png': torn"):
-            fitting._first_usable(images, np.arange(N), embed, count)
+            comparing._first_usable(images, np.arange(N), embed, count)
 
 
 @pytest.mark.parametrize("method", [PEERS, Method(pooling="average", n_peers=9)])

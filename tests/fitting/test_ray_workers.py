@@ -23,8 +23,10 @@ from flawsort.core.records import Bags, ImageSet
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import Method
 from flawsort.fitting import ray_workers as fleet
-from flawsort.fitting.fit import DescribedSet, FitOptions, KnownGood, describe_set
+from flawsort.fitting.comparing import KnownGood
+from flawsort.fitting.fit import DescribedSet, describe_set
 from flawsort.fitting.memory import Sizes
+from flawsort.fitting.options import FitOptions
 from flawsort.fitting.parts import PartFiles, run_setting
 from flawsort.fitting.ray_cluster import check_one_machine, connected
 from flawsort.fitting.ray_workers import RayRunner, engine_here, ray_runner

@@ -17,8 +17,10 @@ from flawsort.backbones import BackboneInfo
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, ImageSet
 from flawsort.embeddings.method import Method
-from flawsort.fitting.fit import DescribedSet, FitOptions, describe_set, known_good
+from flawsort.fitting.comparing import known_good
+from flawsort.fitting.fit import DescribedSet, describe_set
 from flawsort.fitting.memory import Sizes
+from flawsort.fitting.options import FitOptions
 from flawsort.fitting.parts import run_setting
 from flawsort.fitting.runner import LocalRunner
 from flawsort.fitting.source import FileSource, HeldSource, embed_views, held_sources, streams

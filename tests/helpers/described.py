@@ -7,7 +7,9 @@ import numpy as np
 from flawsort.core.records import Bags, ImageSet, Progress
 from flawsort.embeddings.describer import Described, Describer
 from flawsort.embeddings.method import Method
-from flawsort.fitting.fit import FitOptions, describe_set, known_good
+from flawsort.fitting.comparing import known_good
+from flawsort.fitting.fit import describe_set
+from flawsort.fitting.options import FitOptions
 from flawsort.fitting.source import HeldSource
 from flawsort.scores.engines import CpuEngine, Engine
 

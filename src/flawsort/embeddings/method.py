@@ -141,8 +141,11 @@ def poolings_of_any_weights() -> list[str]:
 
 
 def views_of(method: str | Method) -> tuple[BackboneChoice, ...]:
-    """The views of a preset. A method of your own has those of the default."""
-    return VIEWS.get(method, VIEWS["default"]) if isinstance(method, str) else VIEWS["default"]
+    """The views of a preset. A method of your own has those of the default, or one if its scores
+    are not calibrated."""
+    if isinstance(method, str):
+        return VIEWS.get(method, VIEWS["default"])
+    return VIEWS["default"] if method.calibrated else VIEWS["fast"]
 
 
 def preset_of(method: Method, views: tuple[BackboneChoice, ...]) -> str | None:
