@@ -28,8 +28,8 @@ import numpy as np
 from PIL import Image
 
 from flawsort import AnomalyClusterer
-from flawsort.backbones.base import BackboneInfo
-from flawsort.embeddings.method import Method
+from flawsort.backbones import BackboneChoice, BackboneInfo
+from flawsort.embeddings.method import Method, views_of
 
 SIDE = 256
 
@@ -59,16 +59,20 @@ def make_set(data: Path, n: int, folder: Path) -> list[Path]:
 
 
 class Simulated:
-    """A backbone that costs nothing: patches by a hash of the pixels."""
+    """A backbone that costs nothing: patches by a hash of the pixels, in the shape of one of the
+    default's."""
 
-    info = BackboneInfo("simulated", "0" * 64, "none", "benchmark", (SIDE, SIDE))
+    def __init__(self, choice: BackboneChoice) -> None:
+        first = choice == views_of("default")[0]
+        self.shape = (168, 32, 32) if first else (256, 16, 16)
+        self.info = BackboneInfo(str(choice.name), "0" * 64, "none", "benchmark", (SIDE, SIDE))
 
     def feature_maps(self, pixels: np.ndarray) -> list[np.ndarray]:
         seeds = (pixels[:, 0, 0, 0] * 255).astype(int)
         return [
             np.stack(
                 [
-                    np.random.default_rng(seed).standard_normal((168, 32, 32), np.float32)
+                    np.random.default_rng(seed).standard_normal(self.shape, np.float32)
                     for seed in seeds
                 ]
             )
@@ -97,7 +101,7 @@ def simulate(n: int, n_peers: int) -> None:
     from flawsort.runs.convert import make_run
 
     start = time.perf_counter()
-    pipeline.load_backbone = lambda *_, **__: Simulated()
+    pipeline.open_backbone = lambda choice, **_: Simulated(choice)
     rng = np.random.default_rng(0)
     pixels = [rng.integers(0, 256, (8, 8), np.uint8) for _ in range(n)]
     last = [0.0]
