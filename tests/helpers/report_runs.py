@@ -28,8 +28,9 @@ def thumbnail(rng: np.random.Generator, size: tuple[int, int]) -> bytes:
     return out.getvalue()
 
 
-def make_run(n: int = 40, k: int = 4, dim: int = 48) -> Run:
-    """Blobs in `dim` dimensions, cut at k; the first blob is cold, the others have a hot patch."""
+def make_run(n: int = 40, k: int = 4, dim: int = 48, *, flagged: bool = True) -> Run:
+    """Blobs in `dim` dimensions, cut at k; the first blob is cold, the others have a hot patch.
+    flagged: the images of the first blob look normal."""
     rng = np.random.default_rng(n)
     kind = rng.integers(0, k, n)
     embeddings = 3.0 * np.eye(dim)[kind] + 0.2 * rng.standard_normal((n, dim))
@@ -41,7 +42,7 @@ def make_run(n: int = 40, k: int = 4, dim: int = 48) -> Run:
     scores[np.array(kind) > 0, 7] = 1.0
     names = [HOSTILE[i] if i < len(HOSTILE) else f"part-{i:04d}.png" for i in range(n)]
     regions = make_regions(cluster, scores)
-    flags = ["looks-normal" if one == 0 else "" for one in kind]
+    flags = ["looks-normal" if flagged and one == 0 else "" for one in kind]
     flags[0] = ";".join(filter(None, ["duplicate;odd", flags[0]]))
     thumbs = tuple(thumbnail(rng, (16, 8 if i % 2 else 24)) for i in range(n))
     return build_run(

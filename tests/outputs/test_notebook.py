@@ -28,7 +28,7 @@ NAME = "<b>dents</b> & \U0001f529"
 @pytest.fixture
 def run() -> Run:
     """All names are text, so that it can be saved."""
-    made = make_run()
+    made = make_run(flagged=False)
     for column in (made.table["name"], made.table["path"], made.regions["name"]):
         column[:] = [name.encode(errors="replace").decode() for name in column]
     return dataclasses.replace(made)
