@@ -53,7 +53,7 @@ class AnomalyClusterer(FittedAttributes, ClusterMixin, BaseEstimator):  # type: 
         for "default", one for "fast" and "paper".
     backbone_weights: a file with the first network's weights, which timm otherwise downloads.
     device: where patches are compared and a network runs: "cpu", "cuda" or "cuda:N"; None for a
-        GPU if torch sees one. ONNX files run on the CPU.
+        GPU if torch sees one. ONNX files of your own run on the CPU.
     arithmetic: precision of the comparison: "int8", "float32" or "bfloat16" on a CPU, "float16",
         "bfloat16", "tf32" or "float32" on a GPU; None for the fastest that is accurate enough.
     image_size: side of the first backbone's square input, if it does not fix it.

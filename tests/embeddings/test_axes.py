@@ -423,7 +423,8 @@ def test_images_and_regions_are_pooled_in_the_second_view(masked: bool) -> None:
         moved = moved / moved.sum()
         heaviest = np.argsort(-moved, kind="stable")[:4]  # a quarter of the patches
         evenly = inside[np.rint(np.linspace(0, len(inside) - 1, 16)).astype(int)]
-        flaw = moved[heaviest] @ residual[image, heaviest] - residual[image, evenly].mean(axis=0)
+        kept = moved[heaviest] / moved[heaviest].sum()
+        flaw = kept @ residual[image, heaviest] - residual[image, evenly].mean(axis=0)
         flaw = flaw @ look.whitening
         return np.asarray(flaw * np.linalg.norm(flaw) ** (RESIDUAL_POWER - 1))
 

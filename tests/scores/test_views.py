@@ -95,9 +95,12 @@ def test_views_are_joined_on_the_first_grid(with_normals: bool, masked: bool) ->
         own = (scores - usual.places) / usual.spread
         np.testing.assert_allclose(together.comparison.views[number].scores, own, atol=1e-5)
         if number and view.valid is not None:
-            for row, inside in zip(own, view.valid, strict=True):
-                row[~inside] = row[inside].min()
-        moved.append(interpolated(own, view.grid, (6, 6)))
+            # The weighted mean of the patches that count, or the first view where none is near.
+            share = interpolated(view.valid.astype(float), view.grid, (6, 6))
+            counted = interpolated(np.where(view.valid, own, 0), view.grid, (6, 6))
+            moved.append(np.where(share > 1e-6, counted / np.maximum(share, 1e-6), moved[0]))
+        else:
+            moved.append(interpolated(own, view.grid, (6, 6)))
     assert together.comparison.scores.dtype == np.float32
     np.testing.assert_allclose(together.comparison.scores, sum(moved) / 2, atol=1e-4)
     assert (together.normal_scores is None) == (not with_normals)
@@ -151,6 +154,21 @@ def test_padding_does_not_leak(with_normals: bool) -> None:
     np.testing.assert_allclose(found[0], found[1], atol=1e-5)
 
 
+def test_a_flaw_beside_padding_keeps_its_score() -> None:
+    usual = Usual(np.zeros(4, np.float32), 1.0)
+    bank = NormalReference(unit_vectors(1, 4, 5, seed=1)[0])
+    views = (
+        ViewReference(bank, Usual(np.zeros(16, np.float32), 1.0), (4, 4)),
+        ViewReference(bank, usual, (2, 2)),
+    )
+    coarse = np.array([[6, -1, -1, -1]], np.float32)
+    valid = np.array([[True, False, True, False]])
+    found = CalibratedReference(views).join(
+        [np.full((1, 16), 6, np.float32), coarse], [None, valid]
+    )
+    assert found[0, :4] == pytest.approx([6, 6, 6, 6])
+
+
 def test_padding_that_differs_between_views_of_one_grid_does_not_leak() -> None:
     """Where only the second view has padding, its copies there tell nothing of that place."""
     first = unit_vectors(3, 4, 5, seed=1)
@@ -167,7 +185,7 @@ def test_padding_that_differs_between_views_of_one_grid_does_not_leak() -> None:
         other = np.array([[5, 6, 7, inside_padding]], np.float32)
         found.append(reference.join([scores, other], [None, valid]))
     np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_allclose(found[0][0], [3, 4, 5, (4 + 5) / 2])
+    np.testing.assert_allclose(found[0][0], [3, 4, 5, 4])
 
 
 def test_a_view_without_calibration_is_left_alone() -> None:

@@ -9,7 +9,8 @@ in single precision. Products in half precision made bags differ by a third more
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from threading import Lock
@@ -98,9 +99,10 @@ class TorchGraph:
         n = len(pixels)
         missing = np.repeat(pixels[-1:], self.batch_frames - n, axis=0)
         frames = torch.tensor(np.concatenate([pixels, missing]))
-        # As for TimmBackbone: single precision, where convolutions would use 10-bit mantissas.
+        # As for TimmBackbone: single precision, where convolutions would use 10-bit mantissas, and
+        # products too if the caller allowed it.
         exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
-        with self._turn, exact, torch.inference_mode():
+        with self._turn, exact, _exact_products(), torch.inference_mode():
             values = dict(self._constants)
             values[self._input] = frames.to(self._device)
             for step in self._steps:
@@ -108,13 +110,33 @@ class TorchGraph:
             return [values[name][:n].cpu().numpy() for name in self._outputs]
 
 
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """Matrix products in single precision, whatever the caller's setting."""
+    import torch
+
+    products = torch.backends.cuda.matmul
+    before, products.allow_tf32 = products.allow_tf32, False
+    try:
+        yield
+    finally:
+        products.allow_tf32 = before
+
+
 def gpu_for_graphs(device: str | None) -> str | None:
     """The GPU that runs the embedded backbones; None where onnxruntime runs them on the CPU.
 
     device: see flawsort.core.devices.
     """
-    if any(find_spec(name) is None for name in ("torch", "onnx")):
+    if find_spec("torch") is None:
         return None
+    if find_spec("onnx") is None:
+        if device is None or device == CPU:
+            return None
+        raise BackboneError(
+            "Embedded backbones need the package onnx to run on a GPU: pip install "
+            f"'flawsort[torch]', or choose the device cpu. Got '{device}'."
+        )
     chosen = choose_device(device)
     return None if chosen == CPU else chosen
 

@@ -27,6 +27,8 @@ MEAN_SHARE = 0.35
 # image shows as a whole tells more.
 UNEXPLAINED = (0.61, 0.65)
 LARGEST_MEAN_SHARE = 0.8
+# A block whose vectors spread less than this varies by rounding alone.
+NO_SPREAD = 1e-5
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ class Axes:
         spread of the rest."""
         blocks = (*pooled, *means)
         spreads = np.array([_spread(block) for block in _split(vectors, blocks)])
-        scales = 1 / np.maximum(spreads, 1e-9)
+        # A block that varies by rounding alone stays as small as it is.
+        scales = 1 / np.where(spreads > NO_SPREAD, spreads, 1.0)
         if len(pooled) == 1:
             scales[0] = 1.0  # in its own units
         n = len(pooled)

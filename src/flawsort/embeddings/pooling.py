@@ -223,13 +223,23 @@ def residual_pooling(
         for image, normal in zip(images, expected(images, both[images]), strict=True):
             residual = bags.patches[image, both[image]].astype(np.float32) - normal
             background = residual[n_chosen:].mean(axis=0)
-            pooled[image] = weights[image, chosen[image]] @ residual[:n_chosen] - background
+            whole = _shares(weights[image : image + 1, chosen[image]])[0]
+            pooled[image] = whole @ residual[:n_chosen] - background
             own = slice(*np.searchsorted(images_of, [image, image + 1]))
-            flaws = weights_of[own][:, chosen[image]] @ residual[:n_chosen]
+            flaws = _shares(weights_of[own][:, chosen[image]]) @ residual[:n_chosen]
             pooled_parts[own] = flaws - background
         if progress:
             progress("comparing", some.stop, len(bags))
     return _scaled(pooled, whitening), _scaled(pooled_parts, whitening)
+
+
+def _shares(weights: Floats) -> NDArray[np.float32]:
+    """Weights scaled to sum to 1 in each row. On a coarser grid some lie on patches that are not
+    among the chosen ones; where all of them do, every chosen patch counts the same."""
+    kept = np.asarray(weights, np.float32)
+    totals = kept.sum(axis=1, keepdims=True)
+    kept = np.where(totals > 0, kept, np.float32(1))
+    return np.asarray(kept / kept.sum(axis=1, keepdims=True), np.float32)
 
 
 def no_parts(n_patches: int) -> PartWeights:

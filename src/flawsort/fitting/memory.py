@@ -33,11 +33,11 @@ class Sizes:
     """The amount of data that a run holds at a time, and the constants of the memory estimate.
 
     in_memory: up to this many bytes of bags are held in memory, unless a limit is given.
-    batch_images: images in a batch, 22 MB of bags with the default backbone, and enough queries
+    batch_images: images in a batch, 30 MB of bags with the preset default, and enough queries
         for a search. sample_images: the temperature and the heat scale of a streamed set are
         measured on this many images. min_normals: the minimum size of a sample of the normals.
-        batches_between_pruning: the cache is pruned after this many batches, 1.4 GB of bags with
-        the default backbone. compared_with_regions: regions are compared with at most this many
+        batches_between_pruning: the cache is pruned after this many batches, 1.9 GB of bags with
+        the preset default. compared_with_regions: regions are compared with at most this many
         images of a large set. peers: how many images of a set are peers. cpu: the amounts of work
         that decide how the CPU compares images.
     base: bytes for Python, NumPy and onnxruntime with a backbone. per_image: bytes per image

@@ -119,6 +119,9 @@ def reference_of(run: Run, method: Method, engine: Engine) -> Reference | None:
     stored = []
     for number, entry in enumerate(entries):
         arrays = _arrays(run, number)
+        for name in ("reference", *(() if entry["spread"] is None else ("places",))):
+            if name not in arrays:
+                raise InputError(f"{_key(number, name)} is missing.")
         lists = None
         if "list-centres" in arrays:
             lists = (arrays["list-centres"], arrays["list-offsets"])

@@ -135,8 +135,7 @@ class CalibratedReference:
         grid = self.views[0].grid
         others = zip(self.views[1:], scores[1:], valid[1:], strict=True)
         moved = [
-            interpolated(_bridged(values, counted), view.grid, grid)
-            for view, values, counted in others
+            _moved(values, counted, view.grid, grid, scores[0]) for view, values, counted in others
         ]
         return joined([scores[0], *moved])
 
@@ -211,10 +210,17 @@ def restore_views(
     return CalibratedReference(tuple(views))
 
 
-def _bridged(scores: NDArray[np.float32], valid: Bools | None) -> NDArray[np.float32]:
-    """Scores with the image's lowest one where a patch does not count, so that padding does not
-    leak into its neighbours."""
+def _moved(
+    scores: NDArray[np.float32],
+    valid: Bools | None,
+    old: Grid,
+    new: Grid,
+    first: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    """(n, n_patches of the new grid): scores on another grid, from the patches that count alone.
+    first: the scores of the first view, taken where no patch that counts is near."""
     if valid is None:
-        return scores
-    lowest = np.where(valid, scores, np.inf).min(axis=1, keepdims=True)
-    return np.where(valid, scores, lowest).astype(np.float32)
+        return interpolated(scores, old, new)
+    share = interpolated(valid.astype(np.float32), old, new)
+    found = interpolated(np.where(valid, scores, 0), old, new)
+    return np.where(share > 1e-6, found / np.maximum(share, 1e-6), first).astype(np.float32)
