@@ -158,7 +158,9 @@ def test_a_backbone_that_changed_is_noticed(networks: list[Path], tmp_path: Path
 def test_two_backbones_need_calibrated_scores(
     networks: list[Path], method: Any, nothing_opens: None
 ) -> None:
-    with pytest.raises(OptionError, match=r"must be one for scores that are not calibrated.*Got 2"):
+    with pytest.raises(
+        OptionError, match=r"must be a single one if scores are not calibrated.*Got 2"
+    ):
         model(networks, method=method).fit(PARTS)
 
 

@@ -248,7 +248,7 @@ def test_taken_rows_are_those_of_every_view() -> None:
 
 def test_several_views_are_shown() -> None:
     assert repr(two_views()) == (
-        "Bags(4 images, 2 x 3 patches of 3 dimensions, float32, and 1 more views)"
+        "Bags(4 images, 2 x 3 patches of 3 dimensions, float32, and 1 more view)"
     )
 
 

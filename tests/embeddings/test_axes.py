@@ -13,7 +13,6 @@ from flawsort.core.records import Bags
 from flawsort.embeddings.axes import (
     LARGEST_MEAN_SHARE,
     MEAN_SHARE,
-    MIN_NORMALS,
     UNEXPLAINED,
     Axes,
     MeanPatch,
@@ -24,6 +23,7 @@ from flawsort.embeddings.describer import Described, Describer, _moved
 from flawsort.embeddings.extent import N_EXTENTS, extents
 from flawsort.embeddings.method import Method, resolve
 from flawsort.embeddings.pooling import RESIDUAL_POWER, SHRINKAGE
+from flawsort.scores.reference import MIN_CALIBRATION
 from helpers.bags import Array, flawed_patches, same_partition, unit_vectors
 from helpers.described import fit_describer
 from helpers.oracles import naive_nearest, naive_softmax
@@ -99,9 +99,9 @@ def test_mean_patches_of_normals_are_whitened() -> None:
 
 
 def test_too_few_normals_are_not_whitened() -> None:
-    bags = Bags(unit_vectors(MIN_NORMALS, 9, 5), (3, 3))
+    bags = Bags(unit_vectors(MIN_CALIBRATION, 9, 5), (3, 3))
     assert MeanPatch.of_normals(bags) is not None
-    assert MeanPatch.of_normals(bags.take(range(MIN_NORMALS - 1))) is None
+    assert MeanPatch.of_normals(bags.take(range(MIN_CALIBRATION - 1))) is None
 
 
 def test_equal_normals_leave_every_direction_alone() -> None:

@@ -28,7 +28,12 @@ from flawsort.scores.reference import NormalReference, PeerReference, compare_wi
 from flawsort.scores.usual import calibrate_normals, usual_of_normals
 from helpers.bags import Array, flawed_patches, same_partition
 from helpers.described import fit_describer
-from helpers.oracles import naive_nearest, naive_peer_distances, naive_softmax
+from helpers.oracles import (
+    naive_nearest,
+    naive_peer_distances,
+    naive_smoothed,
+    naive_softmax,
+)
 from helpers.part_batches import assert_same_values
 
 # No kind has so many images that a flaw has the nearest fifth of its peers among them.
@@ -62,19 +67,9 @@ def naive_usual(normals: Bags) -> tuple[Array, float]:
             for row, bag in enumerate(normals.patches)
         ]
     )
-    rows, columns = normals.grid
-    mean = left_out.mean(axis=0).reshape(normals.grid)
-    smooth = np.zeros(normals.grid)
-    for row in range(rows):
-        for column in range(columns):
-            around = [
-                mean[min(max(row + down, 0), rows - 1), min(max(column + across, 0), columns - 1)]
-                for down in (-1, 0, 1)
-                for across in (-1, 0, 1)
-            ]
-            smooth[row, column] = sum(around) / 9
-    rest = left_out - smooth.ravel()
-    return smooth.ravel() + rest.mean(), float(rest.std())
+    smooth = naive_smoothed(left_out.mean(axis=0), normals.grid)
+    rest = left_out - smooth
+    return smooth + rest.mean(), float(rest.std())
 
 
 def spread_of(values: Array) -> float:

@@ -12,10 +12,15 @@ from flawsort.embeddings.heat import (
     HeatScale,
     calibrate,
     colour_table,
-    image_heat,
     overlay,
 )
 from flawsort.embeddings.weights import image_scores
+
+
+def image_heat(scores: np.ndarray, scale: HeatScale, valid: np.ndarray | None = None) -> np.ndarray:
+    """(n,): the heat of each image's hottest patch."""
+    heat = scale.normalise(scores)
+    return (heat if valid is None else np.where(valid, heat, 0.0)).max(axis=1)
 
 
 def flawed_set(n_good: int = 12, n_bad: int = 8) -> np.ndarray:

@@ -108,3 +108,18 @@ def naive_hausdorff(bags: Sequence[Array], variant: str) -> Array:
                 back = naive_directed(other, one, over, inner)
                 expected[i, j] = between([there, back])
     return expected
+
+
+def naive_smoothed(places: Array, grid: tuple[int, int]) -> Array:
+    """The mean over each place and its eight neighbours; a neighbour outside is the border."""
+    rows, columns = grid
+    table, found = places.reshape(grid), np.empty(grid)
+    for row in range(rows):
+        for column in range(columns):
+            around = [
+                table[min(max(row + y, 0), rows - 1), min(max(column + x, 0), columns - 1)]
+                for y in (-1, 0, 1)
+                for x in (-1, 0, 1)
+            ]
+            found[row, column] = sum(around) / 9
+    return found.ravel()

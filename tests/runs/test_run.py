@@ -13,7 +13,7 @@ from flawsort import RunError, View
 from flawsort.clusters.ward import linkage_of, ward_linkage
 from flawsort.core.records import RemoteFile, SetAside
 from flawsort.core.tables import NUMBER, Column
-from flawsort.embeddings.heat import HeatScale, image_heat
+from flawsort.embeddings.heat import HeatScale
 from flawsort.images.view import UnreadableImage
 from flawsort.runs import run as run_module
 from flawsort.runs.folder import open_run, save_run
@@ -156,7 +156,6 @@ class TestProperties:
         with pytest.raises(ValueError, match="read-only"):
             run.labels[0] = 1
         assert run.kinds == ((0, 1), (1,), (0,), (1,), (2,), (0,))
-        np.testing.assert_array_equal(run.image_heat, image_heat(run.scores, run.heat))
 
     def test_rows_of_a_cluster_are_ordered_by_typicality(self, run: Run) -> None:
         typical = run.table["typicality"]
@@ -214,7 +213,7 @@ class TestProperties:
         assert len(none) == len(none.outlines) == 0
 
     def test_costly_things_are_found_once(self, run: Run) -> None:
-        for name in ("row_of", "labels", "image_heat", "images", "region_rows", "outlines", "view"):
+        for name in ("row_of", "labels", "images", "region_rows", "outlines", "view"):
             assert getattr(run, name) is getattr(run, name), name
 
 

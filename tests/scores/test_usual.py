@@ -16,6 +16,7 @@ from flawsort.scores.usual import (
     usual_of_peers,
 )
 from helpers.bags import Array
+from helpers.oracles import naive_smoothed
 
 GRID = (4, 5)
 
@@ -23,21 +24,6 @@ GRID = (4, 5)
 def noise(n: int = 9, grid: Grid = GRID, seed: int = 0) -> Array:
     rng = np.random.default_rng(seed)
     return (0.4 + 0.05 * rng.standard_normal((n, grid[0] * grid[1]))).astype(np.float32)
-
-
-def blurred(places: Array, grid: Grid) -> Array:
-    """The mean over each place and its eight neighbours; a neighbour outside is the border."""
-    rows, columns = grid
-    table, found = places.reshape(grid), np.empty(grid)
-    for row in range(rows):
-        for column in range(columns):
-            around = [
-                table[min(max(row + y, 0), rows - 1), min(max(column + x, 0), columns - 1)]
-                for y in (-1, 0, 1)
-                for x in (-1, 0, 1)
-            ]
-            found[row, column] = sum(around) / 9
-    return found.ravel()
 
 
 def naive_usual(scores: Array, grid: Grid, share: float, middle: str) -> tuple[Array, float]:
@@ -48,7 +34,7 @@ def naive_usual(scores: Array, grid: Grid, share: float, middle: str) -> tuple[A
         if known:
             places[place] = np.mean(known) if middle == "mean" else np.median(known)
     places[np.isnan(places)] = places[~np.isnan(places)].mean()
-    taken = share * blurred(places, grid)
+    taken = share * naive_smoothed(places, grid)
     left = [
         float(value) - taken[place]
         for row in scores
@@ -95,7 +81,7 @@ def usual_middle(scores: Array) -> tuple[Array, float]:
     places, _ = naive_usual(scores, GRID, NORMAL_SHARE, "mean")
     means = [np.nanmean(c) if np.isfinite(c).any() else np.nan for c in scores.T.astype(float)]
     filled = np.where(np.isnan(means), np.nanmean(means), means)
-    taken = NORMAL_SHARE * blurred(filled, GRID)
+    taken = NORMAL_SHARE * naive_smoothed(filled, GRID)
     return taken, float((places - taken).mean())
 
 

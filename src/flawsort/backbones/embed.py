@@ -63,8 +63,7 @@ class _Collected:
 
 @dataclass(frozen=True)
 class _Embedder:
-    """Turns pixels into bags. frames: those that the backbone gets at a time; None for as many as
-    suit it."""
+    """Turns pixels into bags. batch_frames: the frames that the backbone gets at a time."""
 
     backbone: Backbone
     view: View

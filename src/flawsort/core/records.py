@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.errors import InputError
+from flawsort.core.text import pluralise
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Ints: TypeAlias = NDArray[np.integer[Any]]
@@ -164,7 +165,7 @@ class Bags:
 
     def __repr__(self) -> str:
         rows, columns = self.grid
-        more = f", and {len(self.beside)} more views" if self.beside else ""
+        more = f", and {pluralise(len(self.beside), 'more view')}" if self.beside else ""
         return (
             f"Bags({len(self)} images, {rows} x {columns} patches of {self.dim} dimensions, "
             f"{self.patches.dtype}{more})"

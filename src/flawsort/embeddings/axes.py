@@ -16,9 +16,8 @@ from flawsort.core.records import Bags, Floats
 from flawsort.embeddings.extent import ExtentAxes
 from flawsort.embeddings.pooling import average_pooling, inverse_root
 from flawsort.embeddings.weights import uniform_weights
+from flawsort.scores.reference import MIN_CALIBRATION
 
-# A whitening needs at least this many normals.
-MIN_NORMALS = 8
 # The share of the mean patches in the spread of an embedding. Chosen on all dev sets together
 # (docs/evidence/experiments.md).
 MEAN_SHARE = 0.35
@@ -42,7 +41,7 @@ class MeanPatch:
     @classmethod
     def of_normals(cls, normals: Bags) -> MeanPatch | None:
         """Fitted to the normals of one view; None if there are too few."""
-        if len(normals) < MIN_NORMALS:
+        if len(normals) < MIN_CALIBRATION:
             return None
         means = mean_patches(normals).astype(np.float64)
         whitening = inverse_root(np.cov(means.T))

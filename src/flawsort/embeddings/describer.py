@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from flawsort.core.grids import Grid, shared_out
 from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
+from flawsort.core.text import pluralise
 from flawsort.embeddings.axes import Axes, MeanPatch, mean_patches
 from flawsort.embeddings.extent import extents
 from flawsort.embeddings.heat import HeatScale
@@ -107,7 +108,8 @@ class Describer:
 
     def __repr__(self) -> str:
         reference = "none" if self.reference is None else self.reference.kind
-        return f"Describer({self.method}; {len(self.looks)} views; reference: {reference})"
+        views = pluralise(len(self.looks), "view")
+        return f"Describer({self.method}; {views}; reference: {reference})"
 
     @property
     def pooling(self) -> Pooling:

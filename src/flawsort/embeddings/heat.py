@@ -15,8 +15,7 @@ from PIL import Image
 
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bools, Floats
-from flawsort.core.threads import blocks
-from flawsort.embeddings.weights import ROWS_AT_ONCE, image_scores
+from flawsort.embeddings.weights import image_scores
 
 NORMAL_DEVIATIONS = 2.0
 """An image looks normal if its score is at most this many standard deviations above the mean of
@@ -27,7 +26,6 @@ NORMAL_GROUP_SHARE = 0.9
 
 NORMAL_PERCENTILE = 99.0
 HOT_PERCENTILE = 95.0
-HOTTEST_SHARE = 0.005
 OPACITY = 0.6
 
 # (heat, red, green, blue). Lightness increases from violet to pale yellow, so the order is visible
@@ -102,18 +100,6 @@ def _normal_below(normal: NDArray[np.float64]) -> float | None:
     normal, counted = normal[counted.any(axis=1)], counted[counted.any(axis=1)]
     whole = image_scores(np.where(counted, normal, 0.0), counted)
     return float(whole.mean() + NORMAL_DEVIATIONS * whole.std()) if len(whole) > 1 else None
-
-
-def image_heat(scores: Floats, scale: HeatScale, valid: Bools | None = None) -> Floats:
-    """(n_images,): the heat of each image, in 0..1: the mean of its hottest 0.5% of patches (at
-    least one), which is less noisy than the maximum. scores, valid: (n_images, n_patches).
-    """
-    count = max(1, round(scores.shape[1] * HOTTEST_SHARE))
-    top = np.empty(len(scores))
-    for block in blocks(len(scores), ROWS_AT_ONCE):
-        heat = scale.normalise(_masked(scores[block], None if valid is None else valid[block]))
-        top[block] = np.partition(heat, -count, axis=1)[:, -count:].mean(axis=1)
-    return top
 
 
 def colour_table(opacity: float = 1.0) -> NDArray[np.uint8]:

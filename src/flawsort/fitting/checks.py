@@ -50,8 +50,8 @@ def check_views(views: Bags | Sequence[BackboneChoice], method: Method) -> None:
             f"not on one scale. Got {n_views}. Give one view, or calibrate scores."
         )
     raise OptionError(
-        "must be one for scores that are not calibrated: those of two backbones are not on one "
-        f"scale. Got {n_views}. Name one, or calibrate scores.",
+        "must be a single one if scores are not calibrated, as in the preset paper: scores of two "
+        f"backbones are not on one scale. Got {n_views}. Name one, or calibrate scores.",
         parameter="backbone",
     )
 

@@ -19,7 +19,7 @@ from flawsort.core.records import Bools, Floats, ImageSet, Ints, RemoteFile, Set
 from flawsort.core.remote import is_url
 from flawsort.core.tables import Table
 from flawsort.core.text import pluralise, printable
-from flawsort.embeddings.heat import HeatScale, image_heat
+from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.regions import Outlines, mask_cells
 from flawsort.images.view import UnreadableImage, View
 from flawsort.runs.stored import (
@@ -216,11 +216,6 @@ class Run:
         """(n_images,): whether an image is flagged as looking normal."""
         flags = self.table["flags"]
         return np.array([LOOKS_NORMAL in words.split(SEVERAL) for words in flags], bool)
-
-    @cached_property
-    def image_heat(self) -> Floats:
-        """(n_images,), 0..1: the heat of the hottest patches of each image."""
-        return image_heat(self.scores, self.heat, self.valid)
 
     def patch_heat(self, rows: int | slice = slice(None)) -> NDArray[np.float64]:
         """0..1: the heat of each patch, (n_patches,) for one row or (n_rows, n_patches) for

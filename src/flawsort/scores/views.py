@@ -151,13 +151,11 @@ class CalibratedReference:
         return np.where(valid[0], together, np.nan).astype(np.float32)
 
     def for_many(self, n_images: int, n_patches: int) -> CalibratedReference:
-        """The same reference for this many images in batches; see Reference. n_patches: of the
-        first view."""
-        first = self.views[0].grid
-        scale = n_patches / (first[0] * first[1])
+        """The same reference for this many images in batches; see Reference. Each view knows the
+        number of its own patches."""
         settled = []
         for view in self.views:
-            patches = round(scale * view.grid[0] * view.grid[1])
+            patches = view.grid[0] * view.grid[1]
             settled.append(replace(view, reference=view.reference.for_many(n_images, patches)))
         return CalibratedReference(tuple(settled))
 

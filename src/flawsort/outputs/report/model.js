@@ -10,7 +10,6 @@ export const HEAT = new Uint8Array(unpack(D.heat));
 export const HEAT_COLOURS = new Uint8Array(unpack(D.colours));
 export const LAYOUT = new Uint16Array(unpack(D.layout));
 export const TREE = { n: N, merges: new Int32Array(unpack(D.merges)), heights: new Float32Array(unpack(D.heights)) };
-const PEAK = new Uint8Array(unpack(D.peak));
 const VECTORS = new Int16Array(unpack(D.vectors));
 const REGION_VECTORS = new Int16Array(unpack(D.regions.vectors));
 

@@ -49,7 +49,6 @@ def payload(
         "thumbs": [base64.b64encode(data).decode("ascii") for data in run.thumbnails],
         "grid": list(grid),
         "heat": _pack(heat, "u1"),
-        "peak": _pack(_as_bytes(run.image_heat), "u1"),
         "colours": _pack(colour_table(), "u1"),
         "dims": int(vectors.shape[1]),
         "vectors": _pack(vectors, "<i2"),
