@@ -5,9 +5,9 @@
 
 Trains everything that `flawsort paper --table clusterers --deep` would train one after the other,
 and writes it to the same folder, where that command finds it. Small sets leave a GPU idle most of
-the time, so this is faster. Finished trainings are not repeated. Prints the last and the best epoch
-of each training, by accuracy as in the -best rows of the tables. Exits with 1 if a training is
-missing at the end.
+the time, so this is faster. Finished trainings are not repeated, and one that was stopped goes on
+from its last checkpoint. Prints the last and the best epoch of each training, by accuracy as in the
+-best rows of the tables. Exits with 1 if a training is missing at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,13 @@ def lane(number: int, given: argparse.Namespace, jobs: Any, done: Any) -> None:
         task.name: PreparedSet(task, backbone, given.output)
         for task in find_tasks(given.data, only=given.only)
     }
-    training = Training(weights=given.weights, device=given.device, n_epochs=given.epochs)
+    training = Training(
+        weights=given.weights,
+        device=given.device,
+        n_epochs=given.epochs,
+        times=given.times,
+        scan_rate=given.scan_rate,
+    )
     while time.time() < given.until:
         try:
             name, rival, seed = jobs.get(timeout=1)
@@ -81,6 +87,8 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, help="of ResNet-50; downloaded if omitted")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--times", type=int, default=1, help="this many times as long")
+    parser.add_argument("--scan-rate", type=float, help="learning rate of SCAN's first step")
     parser.add_argument("--device")
     parser.add_argument("--lanes", type=int, default=5, help="networks trained at a time")
     parser.add_argument("--threads", type=int, default=3, help="threads per network")

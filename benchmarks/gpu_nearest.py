@@ -22,6 +22,7 @@ import torch
 import triton.testing
 
 from flawsort.scores.engines.torch_engine import TorchEngine
+from flawsort.scores.engines.torch_patches import Patches
 from flawsort.scores.engines.triton_kernels import bank_maxima, pair_maxima
 from flawsort.scores.peer_statistics import MeanOverNearestPeers, MeanOverPeers
 
@@ -72,15 +73,16 @@ def pairs_row(dim: int, kind: str, peak: float) -> str:
     bags = unit(BAGS * PATCHES, dim, KINDS[kind]).view(BAGS, PATCHES, dim)
     pairs = torch.combinations(torch.arange(BAGS, device="cuda", dtype=torch.int32), 2)
     tf32 = kind == "tf32"
-    along, across = pair_maxima(bags, bags, pairs, both_ways=True, tf32=tf32)
+    ready = Patches.of(bags)
+    along, across = pair_maxima(ready, ready, pairs, both_ways=True, tf32=tf32)
     assert across is not None
     errors = []
     for at in (0, 77, len(pairs) - 1):
         i, j = pairs[at].tolist()
-        true = bags[i].double() @ bags[j].double().T
+        true = 1 - torch.cdist(bags[i].double(), bags[j].double()) ** 2 / 2
         errors += [(along[at] - true.amax(1)).abs().max(), (across[at] - true.amax(0)).abs().max()]
     rate = 2 * PATCHES**2 * dim * len(pairs) / 1e9
-    rate /= median_ms(lambda: pair_maxima(bags, bags, pairs, both_ways=True, tf32=tf32))
+    rate /= median_ms(lambda: pair_maxima(ready, ready, pairs, both_ways=True, tf32=tf32))
     plain = plain_rate(bags)
     # Each pair serves both directions, for which the plain version multiplies twice.
     return (
@@ -93,16 +95,17 @@ def bank_row(dim: int, kind: str, peak: float) -> str:
     queries, bank = unit(2**16, dim, KINDS[kind]), unit(2**17, dim, KINDS[kind])
     n_processors = torch.cuda.get_device_properties(0).multi_processor_count
     tf32 = kind == "tf32"
+    asked, known = Patches.of(queries), Patches.of(bank)
 
     def search() -> tuple[torch.Tensor, torch.Tensor]:
-        return bank_maxima(queries, bank, n_processors=n_processors, tf32=tf32)
+        return bank_maxima(asked, known, n_processors=n_processors, tf32=tf32)
 
     def plain() -> None:
         for start in range(0, 2**14, 2**12):
             (queries[start : start + 2**12] @ bank.T).max(1)
 
     best, index = search()
-    true = (queries[:64].double() @ bank.double().T).max(1)
+    true = (1 - torch.cdist(queries[:64].double(), bank.double()) ** 2 / 2).max(1)
     error = (best[:64] - true.values).abs().max().item()
     found = (index[:64] == true.indices).float().mean().item()
     rate = 2 * len(queries) * len(bank) * dim / median_ms(search) / 1e9
@@ -148,7 +151,9 @@ def whole_set(dim: int, n_images: int, n_normals: int) -> str:
 
     mean()
     semi()
-    tensor, bank = torch.from_numpy(images).cuda(), torch.from_numpy(normals).cuda()
+    tensor = Patches.of(torch.from_numpy(images).cuda())
+    flat = Patches(tensor.values.flatten(0, 1), tensor.lack.flatten())
+    bank = Patches.of(torch.from_numpy(normals).cuda())
     pairs = torch.combinations(torch.arange(n_images, device="cuda", dtype=torch.int32), 2)
     n_processors = torch.cuda.get_device_properties(0).multi_processor_count
 
@@ -161,7 +166,7 @@ def whole_set(dim: int, n_images: int, n_normals: int) -> str:
             assert across is not None
             sums.index_add_(0, some[:, 0], (2 - 2 * along).clamp_(min=0).sqrt_())
             sums.index_add_(0, some[:, 1], (2 - 2 * across).clamp_(min=0).sqrt_())
-        bank_maxima(tensor.flatten(0, 1), bank, n_processors=n_processors, tf32=False)
+        bank_maxima(flat, bank, n_processors=n_processors, tf32=False)
 
     on_card()
     return (
@@ -172,7 +177,7 @@ def whole_set(dim: int, n_images: int, n_normals: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dims", type=int, nargs="+", default=[168, 512, 1024])
+    parser.add_argument("--dims", type=int, nargs="+", default=[168, 256, 512, 1024])
     parser.add_argument("--images", type=int, default=583)
     parser.add_argument("--normals", type=int, default=761)
     options = parser.parse_args()
@@ -191,7 +196,7 @@ def main() -> None:
         f"{'dim':>5} {'both, on the card':>22} {'peers, mean':>12} {'nearest fifth':>14} "
         f"{'normals':>13}"
     )
-    for dim in options.dims[:2]:
+    for dim in options.dims[:3]:
         print(whole_set(dim, options.images, options.normals), flush=True)
 
 

@@ -48,7 +48,6 @@ from flawsort.clusters.ward import cut
 from flawsort.core.errors import FlawsortError
 from flawsort.core.records import Bools, Floats
 from flawsort.embeddings.method import PRESETS, resolve, views_of
-from flawsort.embeddings.weights import image_scores
 from flawsort.research.metrics import agreement, auroc, pixel_auroc, precision_and_recall
 from flawsort.research.truth import EXCLUDED_LABELS, LabelledSet, find_datasets, load_dataset
 from quality_results import Row, append_row, key_of, read_rows, rows_to_compare, source_version
@@ -186,7 +185,7 @@ def measure(
         f1=found.f1,
         subset_nmi=subset_nmi,
         subset_error=subset_error,
-        auroc=auroc(image_scores(model.scores_, model.valid_), ~good) if compared else None,
+        auroc=auroc(model.image_scores_, ~good) if compared else None,
         pixel_auroc=pixel_figure(model.scores_, model.grid_, data) if compared else None,
         precision=precision,
         recall=recall,
@@ -219,8 +218,15 @@ def fit(
 def subset_figures(
     embeddings: Floats, labels: Sequence[str], count: int
 ) -> tuple[float | None, float | None]:
-    """The mean NMI over random subsets and its standard error, each at the number of kinds that
-    the subset has; None without subsets."""
+    """The mean NMI over random subsets and its standard error; None without subsets."""
+    found = subset_nmis(embeddings, labels, count)
+    if not found:
+        return None, None
+    return float(np.mean(found)), float(np.std(found) / np.sqrt(count))
+
+
+def subset_nmis(embeddings: Floats, labels: Sequence[str], count: int) -> list[float]:
+    """The NMI of random subsets, each at the number of kinds that it has."""
     found = []
     for seed in range(count):
         order = np.random.default_rng(seed).permutation(len(labels))
@@ -228,10 +234,8 @@ def subset_figures(
         rows = [place for place, i in enumerate(some) if labels[i] not in EXCLUDED_LABELS]
         truth = [labels[some[place]] for place in rows]
         groups = cut(tree(embeddings[some]), len(set(truth)))
-        found.append(agreement(truth, groups[rows]).nmi)
-    if not found:
-        return None, None
-    return float(np.mean(found)), float(np.std(found) / np.sqrt(count))
+        found.append(float(agreement(truth, groups[rows]).nmi))
+    return found
 
 
 def looks_normal(model: AnomalyClusterer) -> Bools | None:

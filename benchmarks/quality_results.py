@@ -12,9 +12,11 @@ import json
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import flawsort
+
+Kind = TypeVar("Kind")
 
 KEY = ("set", "mode", "setting", "subsets", "version", "images", "normals")
 CODE_SUFFIXES = (".py", ".onnx")
@@ -81,11 +83,16 @@ def key_of(identity: dict[str, Any]) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
+    """The rows of a results file; see `read_json`."""
+    return read_json(path, Row)
+
+
+def read_json(path: Path, kind: type[Kind]) -> list[Kind]:
     """The rows of a results file, empty if there is none. The half line of a run that was killed
-    and rows with other figures than today's are left out."""
+    and rows with other figures than today's are left out. kind: a dataclass."""
     if not path.exists():
         return []
-    names = {field.name for field in fields(Row)}
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     rows = []
     for line in path.read_text("utf-8").splitlines():
         try:
@@ -93,11 +100,16 @@ def read_rows(path: Path) -> list[Row]:
         except json.JSONDecodeError:
             continue
         if isinstance(values, dict) and values.keys() == names:
-            rows.append(Row(**values))
+            rows.append(kind(**values))
     return rows
 
 
 def append_row(path: Path, row: Row) -> None:
+    append_json(path, row)
+
+
+def append_json(path: Path, row: Any) -> None:
+    """Add a row, a dataclass, to a results file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     half_line = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
     with path.open("a", encoding="utf-8") as file:

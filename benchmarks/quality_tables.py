@@ -271,7 +271,13 @@ def print_leave_one_out(rows: Sequence[Row]) -> None:
             print(f"\n{MODE_WORDS[mode]}: left out, as they lack some sets: {', '.join(lacking)}")
         if figures:
             modes[mode] = figures
-            _print_choices(MODE_WORDS[mode], figures, {mode: figures})
+    print_choices(modes)
+
+
+def print_choices(modes: Mapping[str, Figures]) -> None:
+    """Print the choices by the figures of each mode, then one choice for both modes."""
+    for mode, figures in modes.items():
+        _print_choices(MODE_WORDS[mode], figures, {mode: figures})
     if len(modes) > 1:
         _print_choices("one choice for both modes", figures_of_both(modes), modes)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flawsort import AnomalyClusterer
+from flawsort.core import durable
 from helpers.plates import KINDS, NORMALS, Answer, Cli, settings, write_plates
 
 
@@ -17,6 +18,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads or fills the user's own cache, nor does a process that a test starts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLAWSORT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """No power failure is meant but in tests/core/test_durable.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(durable, "_sync", lambda file: None)
         yield
 
 
@@ -51,6 +60,16 @@ def saved(fitted: AnomalyClusterer, tmp_path_factory: pytest.TempPathFactory) ->
     """The run of `fitted`. Shared: copy it before changing it."""
     folder = tmp_path_factory.mktemp("saved") / "run"
     fitted.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def seen_closely(plates: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the plates with so many patches that a close-up is a part of an image. Shared: copy
+    it before changing it."""
+    model = AnomalyClusterer(n_clusters=2, **settings(image_size=256))
+    folder = tmp_path_factory.mktemp("closely") / "run"
+    model.fit(plates / "parts", normal=plates / "good").save(folder)
     return folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from helpers.plates import ROOT
 
 SOURCES = ROOT / "src" / "flawsort"
 ROOMS = (
-    "core", "images", "backbones", "scores", "embeddings", "clusters", "fitting", "runs", "labels",
-    "outputs", "review", "research", "estimator", "cli",
+    "core", "images", "backbones", "scores", "embeddings", "clusters", "fitting", "health", "runs",
+    "labels", "outputs", "serving", "review", "research", "estimator", "daily", "cli",
 )  # fmt: skip
 MODULES = {
     ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__"): path
@@ -107,6 +108,19 @@ def renames_in(path: Path) -> list[str]:
 def test_only_storage_renames_files() -> None:
     renaming = {module: renames_in(path) for module, path in MODULES.items()}
     assert [module for module, calls in renaming.items() if calls] == ["core.storage"]
+
+
+def test_only_tables_write_csv() -> None:
+    """There a cell is guarded against spreadsheets. What it guards, `images.lookup` reads."""
+    using = {
+        module: set(re.findall(r"\bcsv\.(\w*[wW]riter)\b", path.read_text("utf-8")))
+        for module, path in MODULES.items()
+    }
+    assert {module for module, found in using.items() if found} == {"core.tables"}
+    importing = {
+        module for module, path in MODULES.items() if "import csv\n" in path.read_text("utf-8")
+    }
+    assert importing == {"core.tables", "images.lookup"}
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 import typer
@@ -29,7 +31,8 @@ HEAVY = (
     "fsspec",
 )
 COMMANDS = (
-    "cluster", "assign", "review", "export", "evaluate", "report", "backbones", "paper", "demo",
+    "cluster", "assign", "watch", "serve", "review", "export", "evaluate", "report", "backbones",
+    "paper", "demo", "config", "cache", "doctor",
 )  # fmt: skip
 
 
@@ -154,5 +157,38 @@ class TestDocuments:
         assert not lines & {line.strip() for line in second.splitlines() if line.strip()}
         commands = [line for line in script.splitlines() if not line.lstrip().startswith("#")]
         # Everything comes from the README but what is skipped there for want of torch.
-        assert [line for line in commands if "pytest" in line and "importorskip" not in line] == []
+        joined = "\n".join(commands).replace("|\n", "| ")
+        assert [one for one in joined.splitlines() if "pytest" in one and "grep" not in one] == []
         assert all(any(tool in line for line in commands) for tool in ("ruff", "mypy"))
+
+    def test_ci_runs_every_test_that_needs_torch(self) -> None:
+        """The README's block skips them, as it installs no torch."""
+        script = (ROOT / ".ci" / "run").read_text("utf-8")
+        (pattern,) = re.findall(r"grep -rlE '(.*)' tests", script)
+        tests = ROOT / "tests"
+        helpers = [path for path in (tests / "helpers").glob("*.py") if looks_for_torch(path)]
+        of_helper = re.compile("|".join(rf"helpers(\.| import .*){one.stem}\b" for one in helpers))
+        needing = [
+            path
+            for path in tests.rglob("test_*.py")
+            if looks_for_torch(path) or of_helper.search(path.read_text("utf-8"))
+        ]
+        assert tests / "scores/engines/test_triton_kernels.py" in needing
+        assert tests / "core/test_durable.py" in needing
+        assert [one for one in needing if not re.search(pattern, one.read_text("utf-8"))] == []
+
+
+def looks_for_torch(path: Path) -> bool:
+    """Whether the tests of a file depend on the package being there."""
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    asked = [
+        one.args[0]
+        for one in nodes
+        if isinstance(one, ast.Call)
+        and getattr(one.func, "attr", getattr(one.func, "id", "")) in ("find_spec", "importorskip")
+    ]
+    named = {one.value for one in asked if isinstance(one, ast.Constant)}
+    if not all(isinstance(one, ast.Constant) for one in asked):
+        # A variable, whose values are somewhere in the file.
+        named |= {one.value for one in nodes if isinstance(one, ast.Constant)}
+    return not named.isdisjoint(("torch", "timm", "triton"))

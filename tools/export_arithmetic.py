@@ -6,11 +6,13 @@
 Writes src/flawsort/backbones/half.onnx, a single Cast from float32 to float16 (onnxruntime uses the
 processor's instruction for it, NumPy converts number by number),
 src/flawsort/backbones/overflow.onnx, a single integer product to see whether it overflows, and
-src/flawsort/scores/engines/int8.onnx, a single integer product (NumPy has no fast one).
+src/flawsort/scores/engines/int8.onnx, a single integer product (NumPy has no fast one). Prints
+their SHA-256 for GRAPHS in src/flawsort/backbones/graphs.py.
 """
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from onnx import GraphProto, TensorProto, helper
@@ -61,8 +63,9 @@ def main() -> None:
             graph, opset_imports=opsets, ir_version=8, producer_name="flawsort"
         )
         output = PACKAGE / path
-        output.write_bytes(model.SerializeToString(deterministic=True))
-        print(f"{path}: {output.stat().st_size} bytes")
+        content = model.SerializeToString(deterministic=True)
+        output.write_bytes(content)
+        print(f"{path}: {len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}")
 
 
 if __name__ == "__main__":

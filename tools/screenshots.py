@@ -27,7 +27,9 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from flawsort.cli.sample_images import make_demo_images
-from flawsort.labels.store import Session
+from flawsort.labels.accuracy import next_audit
+from flawsort.labels.session import Session
+from flawsort.review.responses import fingerprint
 
 DOCS = Path(__file__).parents[1] / "docs/images"
 CHROMIUM = os.environ.get("FLAWSORT_CHROMIUM") or next(
@@ -38,11 +40,14 @@ import sys
 from pathlib import Path
 from flawsort.review.server import serve
 
-serve([Path(sys.argv[1])], open_browser=False, announce=lambda address: print(address, flush=True))
+serve([Path(sys.argv[1])], no_token=True, open_browser=False,
+      announce=lambda address: print(address, flush=True))
 """
 SIZES = {1440: 900, 400: 860}
 QUALITY = 70
-LARGEST = 150_000
+LARGEST = 170_000
+AUDITED = 14
+PERSON, COLLEAGUE = "Ada", "Grace"
 DAYS = ("2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05", "2026-03-06")
 
 
@@ -71,6 +76,19 @@ def open_image(page: Page) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     page.locator("dialog .alike .thumb").nth(11).wait_for()
+
+
+def look_closely(page: Page) -> None:
+    """Zoom to the flaw, with the heat as an outline."""
+    open_image(page)
+    page.keyboard.press("e")
+    page.keyboard.press("z")
+    page.locator("dialog canvas.difference").wait_for()
+
+
+def open_new(page: Page) -> None:
+    page.locator(".new-page .thumb").first.click()
+    page.locator("dialog .picture.here").wait_for()
 
 
 def draw_lasso(page: Page) -> None:
@@ -113,11 +131,18 @@ SHOTS = (
     Shot("groups", "#groups/1", select_some),
     Shot("groups-dark", "#groups/3", widths=(1440,), dark=True),
     Shot("image", "#groups/1", open_image),
+    Shot("close", "#groups/1", look_closely),
+    Shot("flaws", "#groups/1", lambda page: page.keyboard.press("v"), widths=(1440,)),
     Shot("map", "#map", draw_lasso),
     Shot("tree", "#tree", cut_finer),
     Shot("queue", "#queue"),
+    Shot("accuracy", "#accuracy"),
+    Shot("audit", "#accuracy", lambda page: page.keyboard.press("b")),
     Shot("new", "#new"),
+    Shot("new-image", "#new", open_new, widths=(1440,)),
+    Shot("verdict", "#new", lambda page: page.locator(".verdict").scroll_into_view_if_needed()),
     Shot("export", "#export"),
+    Shot("history", "#history"),
     Shot("keys", "#groups/1", lambda page: page.keyboard.press("?"), widths=(1440,)),
 )
 
@@ -156,6 +181,8 @@ def page_of(browser: Browser, width: int, height: int, *, dark: bool = False) ->
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
     )
+    context.add_init_script(f"""localStorage.setItem("flawsort.person", "{PERSON}");
+        sessionStorage.setItem("flawsort.asker", "shots");""")
     yield context.new_page()
     context.close()
 
@@ -236,7 +263,7 @@ def paint(source: Path, output: Path, number: int) -> None:
 
 
 def label(run: Path, truth: Path) -> None:
-    """Edit the run as a person would: name most groups, and accept two of them."""
+    """Edit the run as a person would: name most groups, decide some images of each, and audit."""
     with truth.open(newline="") as file:
         kind_of = {Path(row["path"]).name: row["label"] for row in csv.DictReader(file)}
     session = Session(run)
@@ -247,16 +274,29 @@ def label(run: Path, truth: Path) -> None:
     titles = {group: found.most_common(1)[0][0] for group, found in votes.items()}
     flaws = [group for group, title in sorted(titles.items()) if title != "good"]
 
-    def do(kind: str, **payload: object) -> None:
-        session.edit(kind, payload, session.version, "")
+    def do(kind: str, author: str = PERSON, **payload: object) -> None:
+        session.edit(kind, payload, session.version, author)
 
+    good = next(group for group, title in titles.items() if title == "good")
     for group in flaws[:-1]:
         do("name", group=group, name=titles[group])
-    do("accept", group=next(group for group, title in titles.items() if title == "good"))
-    do("accept", group=flaws[2])
-    rows = session.labelling.members(flaws[0])[:3].tolist()
-    do("accept", images=rows)
-    do("several", images=rows[:2], groups=[flaws[1]])
+    for group in (good, *flaws[:-1]):
+        for row in np.flatnonzero(labels == group)[: 10 if group == good else 3].tolist():
+            do("accept", images=[row])
+    do("several", images=np.flatnonzero(labels == flaws[0])[:2].tolist(), groups=[flaws[1]])
+    group_of = {title: group for group, title in titles.items()}
+    seed = int(fingerprint(session.run), 16)
+    for _ in range(AUDITED):
+        row = next_audit(session.labelling, seed)
+        assert row is not None
+        do("audit", COLLEAGUE, image=row, to=group_of[kind_of[names[row]]])
+    for group, severity in zip(flaws, ("critical", "minor", "major"), strict=False):
+        do("severity", COLLEAGUE, group=group, severity=severity)
+    do("note", group=flaws[0], note="Often at the left edge: ask the press shop.")
+    do("note", COLLEAGUE, image=int(np.flatnonzero(labels == flaws[0])[0]), note="Deep")
+    undone = session.version
+    do("move", images=[int(np.flatnonzero(labels == flaws[1])[0])], to=flaws[0])
+    session.undo(session.version, COLLEAGUE, of=undone)
     session.close()
 
 

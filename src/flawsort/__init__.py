@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from flawsort._version import __version__
 from flawsort.core.errors import BackboneError, FlawsortError, InputError, OptionError, RunError
+from flawsort.core.offline import switch_off
 
 if TYPE_CHECKING:
     from flawsort.core.records import Bags
     from flawsort.embeddings.method import Method
     from flawsort.estimator import AnomalyClusterer, Run, open_run
     from flawsort.images.view import View
+
+switch_off()
 
 __all__ = [
     "AnomalyClusterer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import time
@@ -58,6 +59,16 @@ def test_a_bag_counts_where_its_image_was_let_in(tmp_path: Path) -> None:
     check_same(BagCache(tmp_path, {}).load("a"), made_bag())
 
 
+def test_a_bag_counts_where_its_image_would_be_decoded(tmp_path: Path) -> None:
+    """What is in the cache decides no result: an image that is too large for the budget is set
+    aside, whether or not its bag is there."""
+    bag = dataclasses.replace(made_bag(), needs=1000)
+    ample, tight = (BagCache(tmp_path, {}, memory=memory) for memory in (1000, 999))
+    ample.store("a", bag)
+    assert tight.load("a") is None
+    check_same(ample.load("a"), bag)
+
+
 def test_other_content_and_other_settings_have_other_bags(tmp_path: Path) -> None:
     cache, other = BagCache(tmp_path, {"net": 1, "fit": "pad"}), BagCache(tmp_path, {"net": 2})
     cache.store("a", made_bag(1))
@@ -91,13 +102,13 @@ def test_a_truncated_file_is_noticed(tmp_path: Path, length: int) -> None:
     cache = BagCache(tmp_path, {})
     cache.store("a", made_bag())
     (path,) = files(tmp_path)
-    assert path.stat().st_size == 176
+    assert path.stat().st_size == 184
     path.write_bytes(path.read_bytes()[:length])
     assert cache.load("a") is None
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
-    cache = BagCache(tmp_path, {}, limit=2 * 176)
+    cache = BagCache(tmp_path, {}, limit=2 * 184)
     for age, name in enumerate(["new", "middle", "old"]):
         before = set(files(tmp_path))
         cache.store(name, made_bag())

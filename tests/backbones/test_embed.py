@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,13 @@ from PIL import Image
 from flawsort.backbones import BackboneInfo
 from flawsort.backbones import embed as embed_module
 from flawsort.backbones.cache import BagCache
-from flawsort.backbones.embed import Embedded, cache_setting, embed, embed_batch
+from flawsort.backbones.embed import Embedded, _joined, cache_setting, embed, embed_batch
 from flawsort.backbones.patches import patch_embeddings
 from flawsort.core.errors import BackboneError, InputError
 from flawsort.core.records import ImageSet, SetAside
+from flawsort.images.budget import BUDGET
 from flawsort.images.find import array_images, find_images
-from flawsort.images.view import View
+from flawsort.images.view import View, decode
 from helpers.bags import Array
 
 
@@ -43,6 +45,17 @@ class MeanColours:
                 self._left -= 1
             self.batches.append(len(pixels))
         return [pixels.reshape(len(pixels), 3, 4, 2, 4, 2).mean(axis=(3, 5))]
+
+
+class WideColours:
+    """A backbone for images of 16 x 16: the mean colour of each square of 2 x 2, without those
+    around it."""
+
+    def __init__(self) -> None:
+        self.info = BackboneInfo("wide", "wide", "none", "a test", (16, 16), pooling_kernel=1)
+
+    def feature_maps(self, pixels: Array) -> list[Array]:
+        return [pixels.reshape(len(pixels), 3, 8, 2, 8, 2).mean(axis=(3, 5))]
 
 
 COLOURS = [(250, 10, 10), (10, 250, 10), (10, 10, 250), (240, 240, 10), (10, 240, 240), (9, 9, 9)]
@@ -256,9 +269,11 @@ def test_what_happens_to_a_file_after_it_was_read_changes_nothing(
 
     by_content = {path.read_bytes(): path for path in (tmp_path / "images").iterdir()}
 
-    def remove_and_decode(source: bytes, view: View, size: tuple[int, int]) -> object:
+    def remove_and_decode(
+        source: bytes, view: View, size: tuple[int, int], *, digest: str
+    ) -> object:
         by_content[source].unlink()
-        return decode(source, view, size)
+        return decode(source, view, size, digest=digest)
 
     monkeypatch.setattr(embed_module, "decode", remove_and_decode)
     embedded = embed(images, MeanColours(), View(), cache=cache_in(folder, MeanColours()))
@@ -290,7 +305,7 @@ def test_other_views_and_backbones_have_their_own_entries(tmp_path: Path) -> Non
     ]
     for number, (backbone, view) in enumerate(cases, 1):
         embed(images, backbone, view, cache=cache_in(folder, backbone, view))
-        assert sum(backbone.batches) == 6 * view.tiles[0] * view.tiles[1]
+        assert sum(backbone.batches) == 6 * view.layout[0] * view.layout[1]
         assert len(bag_files(folder)) == 6 * number
     # How large an image may be does not decide what is in its bag, only whether there is one.
     more = View(max_pixels=2 * View().max_pixels)
@@ -311,7 +326,7 @@ def test_another_input_size_is_another_setting() -> None:
 def test_a_cache_that_is_too_small_is_pruned_after_the_run(tmp_path: Path) -> None:
     images, folder = paint(tmp_path / "images"), tmp_path / "cache"
     backbone = MeanColours()
-    size = 32 + 24 + 16 * 3 * 2
+    size = 32 + 32 + 16 * 3 * 2
     cache = BagCache(folder, cache_setting(backbone, View()), limit=4 * size)
     check_colours(embed(images, backbone, View(), cache=cache), COLOURS)
     assert [path.stat().st_size for path in bag_files(folder)] == [size] * 4
@@ -332,7 +347,7 @@ def test_a_cache_that_cannot_be_written_does_not_fail_the_run(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("at_once", "fed"), [(2, [2, 2, 2]), (4, [2, 4]), (1, [1] * 6)])
 def test_tiles_lie_in_one_grid_where_they_were_cut(at_once: int, fed: list[int]) -> None:
-    backbone, view = MeanColours(), View(tiles=(2, 3))
+    backbone, view = MeanColours(), View(tiles=(2, 3), overlap=False)
     canvas = np.zeros((16, 24, 3), np.uint8)
     for number, colour in enumerate(COLOURS):
         row, col = divmod(number, 3)
@@ -351,8 +366,10 @@ def test_patches_keep_their_place_within_a_tile() -> None:
     backbone = MeanColours()
     pictures = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3)).astype(np.uint8)
     # Two images of four tiles a batch.
-    embedded = embed(array_images(pictures), backbone, View(tiles=(2, 2)), batch_frames=8)
+    view = View(tiles=(2, 2), overlap=False)
+    embedded = embed(array_images(pictures), backbone, view, batch_frames=8)
     assert sorted(backbone.batches) == [4, 8]
+    assert embedded.bags.tile == (4, 4)
     for picture, bag in zip(pictures, embedded.bags.patches, strict=True):
         grid = bag.reshape(8, 8, 3)
         for top in (0, 1):
@@ -362,6 +379,34 @@ def test_patches_keep_their_place_within_a_tile() -> None:
                 alone, _ = patch_embeddings(MeanColours().feature_maps(pixels))
                 found = grid[top * 4 : top * 4 + 4, left * 4 : left * 4 + 4]
                 np.testing.assert_allclose(found, alone.reshape(4, 4, 3), atol=1e-3)
+
+
+def test_where_tiles_overlap_the_nearer_one_is_taken(tmp_path: Path) -> None:
+    picture = np.random.default_rng(0).integers(0, 256, (30, 58, 3)).astype(np.uint8)
+    backbone, view = WideColours(), View(tiles=(2, 4))
+    cache = cache_in(tmp_path, backbone, view)
+    for _ in range(2):  # computed, and from the cache
+        bags = embed(array_images([picture]), backbone, view, cache=cache).bags
+        # Tiles of 16 pixels and 8 patches, 14 pixels apart.
+        assert (bags.grid, bags.tile) == ((15, 29), (8, 8))
+        means = picture.reshape(15, 2, 29, 2, 3).mean(axis=(1, 3))
+        found = bags.patches[0].reshape(15, 29, 3).astype(np.float64)
+        expected = means / np.linalg.norm(means, axis=2, keepdims=True)
+        np.testing.assert_allclose(found, expected, atol=2e-3)
+    assert embed(array_images([picture]), backbone, View()).bags.tile is None
+
+
+def test_a_grid_that_does_not_divide_the_step_is_off_by_half_a_patch_at_most() -> None:
+    # 18 patches of 14 pixels; tiles are 221 pixels apart.
+    for n_tiles in (2, 5, 16):
+        canvas = (n_tiles - 1) * 221 + 252
+        tile, cell = _joined(n_tiles, 221, canvas, 252, 18)
+        assert len(tile) == round(canvas / 14)
+        taken = tile * 221 + (cell + 0.5) * 14
+        wanted = (np.arange(len(tile)) + 0.5) * canvas / len(tile)
+        assert np.abs(taken - wanted).max() <= 7.5
+        assert (np.diff(tile) >= 0).all()
+        assert set(tile) == set(range(n_tiles))
 
 
 # ---- padding and masks ----
@@ -481,3 +526,47 @@ def test_a_batch_uses_the_cache_and_leaves_it_as_large_as_it_is(
     assert first is not None
     assert again is not None
     np.testing.assert_array_equal(again.patches[:2], first.patches[[2, 0]])
+
+
+def test_large_files_are_read_by_the_thread_that_decodes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, backbone = paint(tmp_path / "images"), MeanColours()
+    asked: list[object] = []
+
+    def watched(content: object, *given: Any, **options: Any) -> object:
+        asked.append(content)
+        return decode(content, *given, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(embed_module, "decode", watched)
+    usual = embed(images, backbone, View())
+    assert all(isinstance(content, bytes) for content in asked)
+    asked.clear()
+    monkeypatch.setattr(embed_module, "LARGEST_READ_AHEAD", 10)
+    again = embed(images, backbone, View())
+    assert {type(content) for content in asked} == {type(tmp_path)}
+    np.testing.assert_array_equal(usual.bags.patches, again.bags.patches)
+    changed = images.sources[0]
+    assert isinstance(changed, Path)
+    Image.new("RGB", (8, 8), (1, 2, 3)).save(changed)
+    found = embed(images, backbone, View()).images.set_aside
+    assert {entry.reason for entry in found} == {"it changed while it was being read"}
+
+
+def test_what_the_budget_is_too_small_for_is_set_aside(tmp_path: Path) -> None:
+    """Also where its bag is in the cache from a run with more memory."""
+    images, backbone, folder = paint(tmp_path / "images"), MeanColours(), tmp_path / "cache"
+    Image.new("RGB", (3000, 3000), (200, 0, 0)).save(tmp_path / "images/large.png")
+    images = find_images(tmp_path / "images")
+
+    def found() -> tuple[int, dict[str, str]]:
+        cache = BagCache(folder, cache_setting(backbone, View()), memory=BUDGET.limit)
+        embedded = embed(images, backbone, View(), cache=cache).images
+        return len(embedded), {one.name: one.reason for one in embedded.set_aside}
+
+    assert found() == (len(images), {})
+    with BUDGET.limited(1):
+        n_images, aside = found()
+    assert n_images == len(images) - 1
+    assert list(aside) == ["large.png"]
+    assert aside["large.png"].startswith("too large: decoding it takes")

@@ -255,15 +255,18 @@ def test_a_network_that_fails_says_on_what(tmp_path: Path) -> None:
 
 
 def naive_pooled(maps: Array, kernel: int) -> Array:
-    """Means over kernel x kernel with zeros beyond the border, as in PatchCore."""
+    """Means over kernel x kernel, at the border over the neighbours that there are."""
     rows, cols = maps.shape[2:]
     reach = kernel // 2
     pooled = np.zeros(maps.shape)
     for row in range(rows):
         for col in range(cols):
-            for r in range(max(row - reach, 0), min(row + reach + 1, rows)):
-                for c in range(max(col - reach, 0), min(col + reach + 1, cols)):
-                    pooled[..., row, col] += maps[..., r, c] / kernel**2
+            near = [
+                maps[..., r, c]
+                for r in range(max(row - reach, 0), min(row + reach + 1, rows))
+                for c in range(max(col - reach, 0), min(col + reach + 1, cols))
+            ]
+            pooled[..., row, col] = sum(near) / len(near)
     return pooled
 
 

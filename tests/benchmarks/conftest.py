@@ -1,4 +1,4 @@
-"""The modules of benchmarks/quality.py."""
+"""The modules of benchmarks/quality.py and of the scripts that use it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from helpers.plates import ROOT
 
 @pytest.fixture(scope="session", autouse=True)
 def quality() -> ModuleType:
-    """The script, which imports the others by their plain names, as scripts of one folder do."""
+    """The script. Scripts of one folder import each other by their plain names."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "benchmarks"))
+        for name in ("audits", "teach", "refine", "foreground", "health"):
+            importlib.import_module(name)
         return importlib.import_module("quality")
 
 

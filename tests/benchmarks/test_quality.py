@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,10 +15,12 @@ from PIL import Image
 from flawsort import AnomalyClusterer
 from flawsort.clusters.ward import cut, ward_linkage
 from flawsort.embeddings.method import PRESETS
-from flawsort.research.metrics import agreement
+from flawsort.embeddings.weights import image_scores
+from flawsort.images.view import View
+from flawsort.research.metrics import agreement, auroc
 from flawsort.research.truth import load_datasets
 from helpers.bags import blobs
-from helpers.plates import plate
+from helpers.plates import ROOT, plate
 
 
 class TestCandidates:
@@ -82,6 +85,18 @@ class TestCandidates:
             with pytest.raises(SystemExit):
                 quality.main([*given, *more])
             assert message in capsys.readouterr().err
+
+
+class TestDocuments:
+    def test_every_command_is_one_that_runs(self, quality: ModuleType) -> None:
+        pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        command = re.compile(r"python benchmarks/quality\.py((?:[^\n`]|(?<=\\)\n)*)")
+        found = [line for page in pages for line in command.findall(page.read_text("utf-8"))]
+        assert any("--leave-one-out" in one and "--candidate" in one for one in found)
+        parser = quality.make_parser()
+        for one in found:
+            options = parser.parse_args(one.replace("\\\n", " ").split())
+            assert quality.chosen_settings(options, parser)
 
 
 class TestSubsets:
@@ -175,6 +190,24 @@ class TestWholeRun:
         found = quality.measure(data, setting, identity, options)
         assert found.nmi == agreement(data.labels, model.labels_).nmi
         assert found.advised == model.advice_.k
+
+    def test_the_score_of_a_photo_in_tiles_is_that_of_its_worst_tile(
+        self, quality: ModuleType, category: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (data,) = load_datasets(category)
+        # By turns, so that nearly every change of the order of the scores shows.
+        data = replace(data, labels=tuple("good" if i % 2 else "dent" for i in range(20)))
+        model = AnomalyClusterer(
+            n_clusters=2, method="fast", image_size=64, view=View(tiles=(4, 4)), cache=None
+        ).fit(data.images)
+        monkeypatch.setattr(quality, "fit", lambda *_: (model, 1.0))
+        identity = dict(set="plates", mode="none", setting={}, subsets=0, version="",
+                        images=20, normals=0)  # fmt: skip
+        setting = quality.candidate_setting(self.CANDIDATES[0])
+        found = quality.measure(data, setting, identity, argparse.Namespace(subsets=0))
+        flawed = np.array(data.labels) != "good"
+        assert found.auroc == auroc(model.image_scores_, flawed)
+        assert found.auroc != auroc(image_scores(model.scores_, model.valid_), flawed)
 
     def test_flawed_images_without_a_mask_have_no_say(
         self, quality: ModuleType, category: Path

@@ -19,7 +19,8 @@ from PIL import Image
 import flawsort
 from flawsort import OptionError
 from flawsort.cli import app
-from flawsort.cli.assign import check_table_path, show_assignment
+from flawsort.cli.assign import check_table_path
+from flawsort.cli.assign_summary import show_assignment
 from flawsort.runs.assigned import open_kept
 from flawsort.scores.engines import CpuEngine
 from helpers.command_line import SMALL
@@ -30,8 +31,9 @@ SHARED = (
     "quiet", "as_json",
 )  # fmt: skip
 ASSIGNED = {
-    "name", "path", "sha256", "cluster", "title", "kinds", "confidence", "nearest", "runner_up",
-    "novelty", "score", "period", "proposal",
+    "name", "path", "sha256", "group", "probability", "decided", "verdict", "cluster", "kinds",
+    "nearest", "runner_up", "novelty", "score", "looks_normal", "period", "proposal", "x", "y",
+    "width", "height", "match", "match_down", "match_across",
 }  # fmt: skip
 
 
@@ -41,11 +43,13 @@ class TestAssign:
         assert (answer.code, answer.err) == (0, "")
         told = json.loads(answer.out)
         assert told.keys() == {
-            "run", "n_images", "kept", "by", "periods", "rises", "new_kinds", "counts", "titles",
-            "set_aside", "images",
+            "run", "n_images", "kept", "by", "periods", "rises", "new_kinds", "counts", "taught",
+            "threshold", "verdicts", "notes", "set_aside", "images",
         }  # fmt: skip
         assert (told["kept"], told["by"], told["new_kinds"]) == (None, "day", [])
-        assert told["counts"] == {"0": 7, "1": 7}
+        assert (told["taught"], told["threshold"]) == (0, None)
+        assert told["counts"] == {"Group 0": 7, "Group 1": 7}
+        assert told["verdicts"] == {"OK": 0, "not OK": 0, "": 14}
         assert told["images"][0].keys() == ASSIGNED
         table = flawsort.open_run("run").table
         assert [row["cluster"] for row in told["images"]] == table["cluster"]
@@ -65,6 +69,10 @@ class TestAssign:
         assert kept.table.keys() == ASSIGNED
         assert kept.table["period"] == [f"lot {i % 2}" for i in range(14)]
         assert len(kept.thumbnails) == 14
+        run = flawsort.open_run("run")
+        assert kept.vectors is not None
+        assert kept.vectors.shape == run.embeddings.shape
+        assert abs(kept.vectors - run.embeddings).max() < 2e-3
         assert all(one.startswith(b"\xff\xd8") for one in kept.thumbnails)
         assert kept.about["by"] == "lots.csv"
         before = contents(here / "run")
@@ -86,8 +94,8 @@ class TestAssign:
         told = json.loads(
             cli("assign", "green0.png", "green1.png", "one", "-r", "run", "-q", "--json").out
         )
-        assert told["counts"]["-1"] >= 2
-        assert sum(told["new_kinds"]) == told["counts"]["-1"]
+        assert told["counts"]["new kind"] >= 2
+        assert sum(told["new_kinds"]) == told["counts"]["new kind"]
         green = [row for row in told["images"] if row["name"].startswith("green")]
         assert {row["proposal"] for row in green} == {0}
         known = [row for row in told["images"] if row["cluster"] >= 0]
@@ -135,7 +143,7 @@ class TestAssign:
     def test_tables(self, here: Path, cli: Cli) -> None:
         told = json.loads(cli("assign", "parts", "-r", "run", "-q", "--json").out)["images"]
         answer = cli("assign", "parts", "-r", "run", "-q", "-o", "new.csv")
-        assert answer.out.endswith("Table: new.csv\n")
+        assert answer.out.endswith("Table: new.csv\nNext: flawsort review run\n")
         cli("assign", "parts", "-r", "run", "-q", "-o", "new.parquet")
         with (here / "new.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
@@ -147,14 +155,22 @@ class TestAssign:
             if isinstance(values[0], float):
                 assert [float(row[name]) for row in rows] == pytest.approx(values, rel=1e-5)
             else:
-                assert [row[name] for row in rows] == [str(value) for value in values]
+                words = {None: "", True: "true", False: "false"}
+                shown = [
+                    words[one] if one in (None, True, False) and type(one) is not int else str(one)
+                    for one in values
+                ]
+                assert [row[name] for row in rows] == shown
 
     def test_text(self, here: Path, cli: Cli) -> None:
         (here / "bad.png").write_text("no image")
         answer = cli("assign", "good", "one", "bad.png", "--run", "run", "-q")
         assert answer.code == 0
         assert "11 images sorted into the groups of run." in answer.out
-        assert "New kind" in answer.out
+        assert re.search(r"\n +normal +10\n", answer.out) or re.search(
+            r"\nnormal +10\n", answer.out
+        )
+        assert "new kind" not in answer.out.split("Nobody has taught")[0]
         assert "dent00.png" in answer.out
         assert "Set aside: bad.png: not an image" in answer.out
 
@@ -257,13 +273,13 @@ class TestSummary:
     def test_new_kinds(
         self, capsys: pytest.CaptureFixture[str], sizes: list[int], said: str
     ) -> None:
-        rise = {"group": -1, "period": "today", "count": 1, "expected": 0.0}
+        rise = {"group": "new kind", "period": "today", "count": 1, "expected": 0.0}
         result: dict[str, Any] = {
-            "run": "run", "n_images": 0, "counts": {"-1": 1}, "titles": {"-1": "New kind"},
+            "run": "run", "n_images": 0, "counts": {"new kind": 1}, "taught": 0, "threshold": None,
             "images": [], "periods": {}, "by": "day", "rises": [rise], "new_kinds": sizes,
-            "set_aside": [], "kept": None,
+            "notes": [], "set_aside": [], "kept": None,
         }  # fmt: skip
         show_assignment(result, None)
         out = capsys.readouterr().out
         assert f"{said}\n" in out
-        assert "More frequent: New kind in today: 1 image, 0.0 expected.\n" in out
+        assert "More frequent: new kind in today: 1 image, 0.0 expected.\n" in out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -38,7 +39,10 @@ class TestErrors:
             ("cluster parts -o new --roi x", "--roi must be left,top,right,bottom"),
             ("cluster parts -o new --roi 9,9,1,1", "with left < right and top < bottom."),
             ("cluster parts -o new --roi text.onnx", "The mask 'text.onnx' cannot be used"),
-            ("cluster parts -o new --tile 0", "--tile must be like 2x3 (rows x columns) or 2"),
+            (
+                "cluster parts -o new --tile 0",
+                "--tile must be auto, or like 2x3 (rows x columns)",
+            ),
             ("cluster parts -o new --max-pixels 0", "--max-pixels must be at least 1. Got 0."),
             (
                 "cluster parts -o new --workers 2",
@@ -83,7 +87,7 @@ class TestErrors:
             ("paper --list --image-size x", "--image-size must be a whole number. Got 'x'."),
             ("paper --list --deep-seeds x", "--deep-seeds must be a whole number. Got 'x'."),
             ("paper --list --deep-epochs x", "--deep-epochs must be a whole number. Got 'x'."),
-            ("cluster parts -o new --weights x", "--weights must be 'auto' or 'uniform'."),
+            ("cluster parts -o new --weights x", "--weights must be 'auto', 'uniform', 'masks' or"),
             ("cluster parts -n good -o new --weights uniform", "so normal images have no effect"),
             ("cluster parts -o new --pooling x", f"--pooling must be {POOLING_NAMES}."),
             ("cluster parts -o new --peers x", "--peers must be all or a whole number. Got 'x'."),
@@ -258,6 +262,9 @@ def test_version_and_help(cli: Cli) -> None:
         "backbones",
         "paper",
         "demo",
+        "config",
+        "cache",
+        "doctor",
     ],
 )
 def test_help_is_for_people(cli: Cli, command: str) -> None:
@@ -269,8 +276,10 @@ def test_help_is_for_people(cli: Cli, command: str) -> None:
         "paper": "",
         "backbones": "",
         "demo": "",
+        "cache": "",
+        "doctor": "",
     }
-    if command != "review":  # older parsers do not say that these may be left out
+    if command not in ("review", "config"):  # older parsers do not say that these may be left out
         assert text.splitlines()[0] == (
             f"Usage: flawsort {command} [OPTIONS]{usage.get(command, ' RUN')}"
         )
@@ -285,3 +294,14 @@ def test_a_reader_that_has_seen_enough(here: Path) -> None:
     code = f"import os, sys; os.close(1); os.dup2(os.pipe()[1], 1); {MAIN}"
     process = start(code, "assign", "parts", "--run", "run", "--json", "-q")
     assert "Traceback" not in process.communicate(timeout=60)[1]
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"])
+def test_closed_streams(here: Path, closed: str) -> None:
+    """Nothing can be said, but it is no bug, and no file takes the stream's place."""
+    command = f'"$0" -W error -c "$1" report run -o page.html {closed}'
+    ended = subprocess.run(["sh", "-c", command, sys.executable, MAIN], capture_output=True)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    page = (here / "page.html").read_text("utf-8")
+    assert page.startswith("<!doctype html>")
+    assert page.rstrip().endswith("</html>")

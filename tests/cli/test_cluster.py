@@ -9,16 +9,20 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import flawsort
 from flawsort.cli.cluster_summary import show_clusters
+from flawsort.embeddings.heat import NORMAL_PRECISION
 from flawsort.embeddings.pooling import POOLINGS
-from helpers.command_line import SMALL
-from helpers.plates import Cli
+from flawsort.runs.folder import prepared_output
+from helpers.command_line import SMALL, assert_refused
+from helpers.plates import Cli, plate
 
 IMAGE = {
-    "name", "path", "sha256", "cluster", "kinds", "score", "distance", "typicality", "runner_up",
-    "runner_up_distance", "flags",
+    "name", "path", "sha256", "group", "probability", "decided", "cluster", "kinds", "score",
+    "distance", "typicality", "runner_up", "runner_up_distance", "flags", "match", "match_down",
+    "match_across",
 }  # fmt: skip
 
 
@@ -29,7 +33,7 @@ class TestCluster:
         told = json.loads(answer.out)
         assert told.keys() == {
             "run", "report", "mode", "n_images", "n_normals", "clusters", "warnings", "set_aside",
-            "timings", "evaluation", "groups", "images",
+            "timings", "evaluation", "groups", "images", "health",
         }  # fmt: skip
         assert (told["run"], told["n_images"], told["n_normals"]) == ("new", 14, 10)
         assert [entry["group"] for entry in told["groups"]] == [0, 1]
@@ -120,6 +124,12 @@ class TestCluster:
         assert cli("cluster", "parts", "-o", "run", "-k", "3", *SMALL, "--overwrite").code == 0
         assert set(flawsort.open_run("run").table["cluster"]) == {0, 1, 2}
 
+    def test_two_at_once(self, here: Path, cli: Cli) -> None:
+        with prepared_output(here / "new", overwrite=False):
+            answer = cli("cluster", "parts", "-o", "new", *SMALL)
+        assert_refused(answer, "Another flawsort is making a run in 'new' at this moment. Wait ")
+        assert not (here / "new").exists()
+
     def test_glob_and_list(self, here: Path, cli: Cli) -> None:
         line = ("-o", "new", "-k", "2", *SMALL, "--json", "--overwrite")
         assert json.loads(cli("cluster", "parts", "--glob", "s*", *line).out)["n_images"] == 7
@@ -130,8 +140,9 @@ class TestCluster:
         text = cli("cluster", "--help").out
         headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
         assert headings == [
-            "Arguments", "Options", "Looking at images", "Comparing images",
-            "Memory and clusters of machines", "The paper's choices", "Output and scripts",
+            "Arguments", "Options", "What is known already", "Looking at images",
+            "Comparing images", "Memory and clusters of machines", "The paper's choices",
+            "Output and scripts",
         ]  # fmt: skip
         sections = re.split(r"^\S.*:\n", text, flags=re.MULTILINE)[2:]
         named = [re.findall(r"^  (?:-\w, )?(--[\w-]+)", part, re.MULTILINE) for part in sections]
@@ -139,6 +150,7 @@ class TestCluster:
             "--normal", "--output", "--clusters", "--preset", "--labels-from", "--truth", "--roi",
             "--tile", "--device", "--overwrite",
         ]  # fmt: skip
+        assert named[1] == ["--labels", "--examples"]
         assert all(named)
         assert named[-1][-1] == "--help"
         assert max(map(len, text.splitlines())) <= 80
@@ -164,3 +176,96 @@ class TestCluster:
         assert text.startswith("1 image and 1 known-good one: ")
         assert "\n1 of the images seems to show several kinds of flaw: " in text
         assert ", with 1 group for 1 kind.\n" in text
+
+    @pytest.mark.parametrize("group", [None, 1])
+    def test_what_looks_normal_comes_with_how_often_that_was_wrong(
+        self, saved: Path, capsys: pytest.CaptureFixture[str], group: int | None
+    ) -> None:
+        run = flawsort.open_run(saved)
+        normal = [cluster == group for cluster in run.table["cluster"]]
+        run.table["flags"][:] = ["looks-normal" if one else "" for one in normal]
+        show_clusters(run, saved, None)
+        text = " ".join(capsys.readouterr().out.split())
+        assert (" looks normal " in text) == any(normal)
+        assert (str(NORMAL_PRECISION) in text) == any(normal)
+
+
+class TestKnown:
+    """Start from labels of some images, and from examples."""
+
+    @pytest.fixture
+    def known(self, here: Path) -> Path:
+        """The folder with known.csv, which names three dents and one good one of more/."""
+        (here / "known.csv").write_text(
+            "name,label\ndent00.png,hole\ndent01.png,hole\ndent02.png,hole\n"
+            "good20.png,Good\ngood21.png,normal\ngood22.png,good\nelsewhere.png,hole\n"
+        )
+        (here / "more").mkdir()
+        for number in range(20, 26):
+            Image.fromarray(plate("good", number)).save(here / "more" / f"good{number}.png")
+        return here
+
+    def test_labels(self, known: Path, cli: Cli) -> None:
+        line = ("cluster", "parts", "more", "-n", "good", "--labels", "known.csv", "-o", "new")
+        answer = cli(*line, *SMALL)
+        assert answer.code == 0, answer.err
+        for group, n_images, decided in (("hole", 7, 3), ("normal", 6, 3), ("Group 2", 7, 0)):
+            assert re.search(rf"^{group} +{n_images} +{decided} ", answer.out, re.MULTILINE)
+        assert "\nNumber of groups: 3, 2 of them known and 1 new. Images that" in answer.out
+        assert "Note: From known.csv: 6 labels of 2 kinds.\n" in answer.out
+        assert "Note: 1 row of known.csv is about no image of this run, 'elsewhere.png'.\n" in (
+            answer.out
+        )
+        called = {"dent": "hole", "good": "normal", "streak": "Group 2"}
+        run = flawsort.open_run("new")
+        assert run.table["group"] == [called[re.split(r"\d", name)[0]] for name in run.names]
+        assert sum(run.table["decided"]) == 6
+        assert {group.title: group.size for group in run.groups} == {
+            "hole": 7, "normal": 6, "Group 2": 7,
+        }  # fmt: skip
+        # The same again replaces it, since nobody has edited it.
+        told = json.loads(cli(*line, "--overwrite", *SMALL, "--json").out)
+        assert [(one["group"], one["n_decided"], one["new"]) for one in told["groups"]] == [
+            ("hole", 3, False), ("Group 2", 0, True), ("normal", 3, False),
+        ]  # fmt: skip
+        assert told["groups"][0]["looks_normal"] is False
+        run.teach({"streak07.png": "line"})
+        answer = cli(*line, "--overwrite", *SMALL)
+        assert answer.code == 2
+        assert "holds edits of reviewers, which would be lost" in answer.err
+
+    def test_examples(self, known: Path, cli: Cli) -> None:
+        for number in range(3):
+            (known / "kinds" / "line").mkdir(parents=True, exist_ok=True)
+            picture = Image.fromarray(plate("streak", 90 + number))
+            picture.save(known / "kinds" / "line" / f"{number}.png")
+        answer = cli(
+            "cluster", "parts", "more", "-n", "good", "--labels", "known.csv", "--examples",
+            "kinds", "-o", "new", *SMALL,
+        )  # fmt: skip
+        assert answer.code == 0, answer.err
+        assert "Note: From kinds: 3 examples of 1 kind.\n" in answer.out
+        run = flawsort.open_run("new")
+        assert len(run) == 20  # examples are not grouped
+        called = {"dent": "hole", "good": "normal", "streak": "line"}
+        assert run.table["group"] == [called[re.split(r"\d", name)[0]] for name in run.names]
+        # and the next run starts from all of this.
+        again = cli("cluster", "parts", "-n", "good", "--labels-from", "new", "-o", "next", *SMALL)
+        assert again.code == 0, again.err
+        assert set(flawsort.open_run("next").table["group"]) == {"hole", "line"}
+
+    @pytest.mark.parametrize(
+        ("option", "message"),
+        [
+            (("--labels", "gone.csv"), "The labels 'gone.csv' cannot be read: "),
+            (("--labels", "labels.csv"), "such as 'elsewhere.png', is one of the 14 images"),
+            (("--labels", "file"), "'file' must have a column path or name and a column label"),
+            (("--examples", "gone"), "The examples 'gone' must be a folder that holds a folder "),
+            (("--examples", "one"), "Got 1 image and no folder of images."),
+        ],
+    )
+    def test_refuses(self, here: Path, cli: Cli, option: tuple[str, str], message: str) -> None:
+        answer = cli("cluster", "parts", *option, "-o", "new", *SMALL)
+        assert answer.code == 2
+        assert message in answer.err
+        assert not (here / "new").exists()

@@ -55,7 +55,7 @@ class TestDemo:
         assert_refused(cli("demo", "-o", "mine"), "The folder 'mine' holds other files.")
         assert contents(Path("mine")) == before
 
-    @pytest.mark.parametrize("what", ["edits.sqlite", "assigned"])
+    @pytest.mark.parametrize("what", ["edits.sqlite", "assigned", "watch.sqlite"])
     def test_keeps_what_people_put_in(self, cli: Cli, what: str) -> None:
         assert cli("demo", "-o", "new", "-q").code == 0
         (Path("new/run") / what).mkdir(parents=True)

@@ -29,7 +29,7 @@ def test_the_evaluation_stays(here: Path, cli: Cli) -> None:
     assert "F1 micro" in page
     (here / "run" / "report.html").unlink()
     answer = cli("report", "run")
-    assert (answer.code, answer.out) == (0, "Report: run/report.html\n")
+    assert (answer.code, answer.out) == (0, "Report: run/report.html\nNext: flawsort review run\n")
     assert (here / "run" / "report.html").read_text("utf-8") == page
     assert json.loads((here / "run" / "evaluation.json").read_text("utf-8")) == told
     assert flawsort.open_run("run").table["name"][0] == "dent00.png"
@@ -43,7 +43,9 @@ def test_text(here: Path, cli: Cli) -> None:
     assert answer.code == 0
     assert re.search(r"if cut into the true number +2 +1\.000", answer.out)
     assert re.search(r"true kind +group 0 +group 1", answer.out)
-    assert answer.out.endswith("2 of 14 images evaluated; left out: combined.\n")
+    assert answer.out.endswith(
+        "2 of 14 images evaluated; left out: combined.\nNext: flawsort review run\n"
+    )
 
 
 def test_images_of_several_kinds(here: Path, cli: Cli) -> None:
@@ -56,7 +58,7 @@ def test_images_of_several_kinds(here: Path, cli: Cli) -> None:
         r"\nImages that show several kinds: 1\. Of their true kinds \d+% were", answer.out
     )
     assert "(50% by the group alone)" in answer.out
-    assert answer.out.endswith("2 of 14 images evaluated.\n")
+    assert answer.out.endswith("2 of 14 images evaluated.\nNext: flawsort review run\n")
     told = json.loads((here / "run" / "evaluation.json").read_text("utf-8"))
     assert told["several_kinds"]["n_images"] == 1
     assert told["classes"] == ["dent", "streak"]

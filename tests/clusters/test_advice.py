@@ -68,12 +68,14 @@ def test_blobs_of_blobs_have_a_range() -> None:
 
 def test_advised_is_the_middle_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    monkeypatch.setattr(advice_module, "stability", lambda _, __, ks, ___: rng.random(len(ks)))
+    monkeypatch.setattr(
+        advice_module, "stability", lambda _, __, ks, ___, link: rng.random(len(ks))
+    )
     seen: set[tuple[int, int]] = set()  # how many are plausible, and which is advised
     for _ in range(300):
         merges = np.zeros((11, 4))
         merges[:, 2] = np.sort(rng.random(11))
-        found = advise(np.zeros((12, 2)), merges)
+        found = advise(np.arange(24.0).reshape(12, 2), merges)  # no copies
         best = max(one.score for one in found.candidates)
         plausible = [one for one in found.candidates if one.score >= PLAUSIBLE * best]
         low, high = plausible[0].k, plausible[-1].k
@@ -155,6 +157,32 @@ def test_duplicates_of_two_images_are_two_groups() -> None:
     found = advised(np.repeat(np.eye(2), [6, 5], axis=0))
     assert found.k == 2
     assert not found.ambiguous
+
+
+@pytest.mark.parametrize(
+    ("n", "copies"), [*((n, 1) for n in range(13, 21)), (18, 3)], ids=lambda value: str(value)
+)
+def test_copies_change_no_advice(n: int, copies: int) -> None:
+    distinct = blobs([(n - copies) // 2, (n - copies + 1) // 2], spread=0.1)
+    repeated = np.concatenate([distinct, distinct[:copies]])
+    expected = advised(distinct)
+    assert advised(repeated) == expected
+    # The same where a function links rows, as it does for distances that are given.
+    merges = ward_linkage(repeated)
+    linked = advise(repeated, merges, link=lambda rows: ward_linkage(repeated[rows]))
+    assert linked == expected
+
+
+def test_copies_are_not_counted_among_too_few() -> None:
+    four = np.random.default_rng(0).standard_normal((4, 3))
+    found = advised(np.concatenate([four, four[:3]]))
+    assert found.reason == "4 different images are too few to tell."
+    assert found.k == advised(four).k
+
+
+def test_two_copies_of_each_image_are_not_pairs() -> None:
+    distinct = blobs([8, 8], spread=0.1)
+    assert advised(np.repeat(distinct, 2, axis=0)) == advised(distinct)
 
 
 def test_candidates_go_up_to_a_limit() -> None:

@@ -204,6 +204,55 @@ def test_kinds_go_along() -> None:
     assert joined([told.take([2]), told]).kinds == ((2, 0, 1), (0,), (1, 2), (2, 0, 1))
 
 
+def test_good_images_are_no_new_kind() -> None:
+    """Rows: two of the first group, three that are far from all groups."""
+    new = np.concatenate([FITTED[:2], np.full((3, 6), 30.0)])
+    looks, known = np.array([1, 0, 1, 1, 0], bool), np.array([0, 1, 0, 1, 0], bool)
+    found = assigned(new, FITTED, LABELS).seen_as(
+        new, None, looks_normal=looks | known, known_good=known
+    )
+    # An image that looks normal stays in a group that it is like. One that was given as normal
+    # does not.
+    assert found.labels.tolist() == [0, -2, -2, -2, -1]
+    assert (found.confidence > 0).tolist() == [True, False, False, False, False]
+    np.testing.assert_array_equal(found.unseen, new[4:])
+    np.testing.assert_array_equal(found.take([4, 2, 4]).unseen, new[[4, 4]])
+    assert "1 of a kind not seen before" in repr(found)
+    assert found.judged is None
+
+
+def test_the_judge_says_what_is_strange() -> None:
+    new = np.concatenate([FITTED[:2], np.full((3, 6), 30.0)])
+    said = np.array([[0.1, 0.2, 0.7], [0.8, 0.1, 0.1], [0.1, 0.2, 0.7], [0, 1, 0], [0, 0, 1]])
+    asked: list[Array] = []
+
+    def judge(vectors: Array, looks_normal: Array) -> Array:
+        assert looks_normal is looks
+        asked.append(vectors)
+        return said
+
+    looks = np.array([0, 0, 1, 0, 0], bool)
+    found = assigned(new, FITTED, LABELS).seen_as(
+        new, judge, looks_normal=looks, known_good=np.zeros(5, bool)
+    )
+    np.testing.assert_array_equal(asked, [new])
+    assert found.strange.tolist() == [True, False, False, False, True]
+    np.testing.assert_array_equal(found.unseen, new[[0, 4]])
+    order = [4, 1, 4, 0]
+    both = joined([found.take(order), found])
+    assert both.judged is not None
+    assert both.judged.dtype == np.float32
+    np.testing.assert_allclose(both.judged, np.concatenate([said[order], said]))
+    np.testing.assert_array_equal(both.unseen, new[[4, 4, 0, 0, 4]])
+    assert both.looks_normal is not None
+    assert both.looks_normal.tolist() == [False] * 6 + [True] + [False] * 2
+    assert both.vectors is None
+    kept = dataclasses.replace(found, vectors=new.astype(np.float16))
+    assert kept.take([3, 0]).vectors.tolist() == kept.vectors[[3, 0]].tolist()  # type: ignore[union-attr,index]
+    few = dataclasses.replace(found, vectors=new[:2].astype(np.float16))
+    assert few.take([1, 0, 2, 1]).vectors.tolist() == few.vectors[[1, 0]].tolist()  # type: ignore[union-attr,index]
+
+
 def test_nothing_to_assign() -> None:
     found = assigned(np.empty((0, 6)), FITTED, LABELS)
     assert found.labels.shape == found.nearest.shape == found.confidence.shape == (0,)

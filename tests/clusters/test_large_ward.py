@@ -7,10 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import is_monotonic, is_valid_linkage
+from scipy.spatial.distance import pdist, squareform
 
 from flawsort.clusters import large_ward as hierarchy
-from flawsort.clusters.large_ward import Limits, _by_height, _Groups, tree, weighted_ward
-from flawsort.clusters.ward import cut, ward_linkage
+from flawsort.clusters.clusterers import linkage_of_groups
+from flawsort.clusters.large_ward import (
+    Limits,
+    _by_height,
+    _Groups,
+    tree,
+    tree_of_groups,
+    weighted_ward,
+)
+from flawsort.clusters.ward import cut, linkage_of, number_by_size, ward_linkage
 from flawsort.core.threads import limit
 from helpers.bags import Array, blobs, same_partition
 
@@ -355,3 +364,34 @@ class TestTwoLevels:
         groups = cut(merges, 6)
         assert (groups[0::3] == groups[1::3]).all()
         assert (groups[0::3] == groups[2::3]).all()
+
+
+class TestTreeOfGroups:
+    """Trees that have given groups."""
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_its_cut_gives_them(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        values = rng.standard_normal((30, 4)).astype(np.float32)
+        labels = number_by_size(np.append(rng.integers(5, size=25), np.arange(5)))
+        far = squareform(pdist(values.astype(float)))
+        for merges in (
+            tree_of_groups(values, labels),
+            linkage_of_groups(values, labels),
+            linkage_of_groups(values, labels, far),
+        ):
+            assert is_valid_linkage(merges)
+            assert (np.diff(merges[:, 2]) >= 0).all()
+            np.testing.assert_array_equal(cut(merges, 5), labels)
+        inner = tree_of_groups(values, labels)
+        for group in range(5):
+            rows = np.flatnonzero(labels == group)
+            own = linkage_of(inner, rows)[:, 2]
+            np.testing.assert_allclose(own, ward_linkage(values[rows])[:, 2], atol=1e-5)
+
+    def test_one_group_groups_of_one_and_equal_centres(self) -> None:
+        values = np.array([[0, 1], [0, -1], [1, 0], [-1, 0]], np.float32)
+        for labels in ([0, 0, 0, 0], [0, 1, 2, 3], [0, 0, 1, 1]):
+            merges = tree_of_groups(values, np.array(labels))
+            assert is_valid_linkage(merges)
+            np.testing.assert_array_equal(cut(merges, max(labels) + 1), labels)

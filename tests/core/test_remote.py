@@ -22,7 +22,8 @@ from flawsort.core.remote import is_url
 from flawsort.core.text import printable
 from flawsort.images.decode import is_deep
 from flawsort.images.find import find_images
-from flawsort.images.view import UnreadableImage, decode, measure_window, thumbnail
+from flawsort.images.view import UnreadableImage, decode, thumbnail
+from flawsort.images.window import measure_window
 from flawsort.runs.tables import images_table
 from helpers.part_batches import assert_same_values
 from helpers.plates import plate, settings, write_plates

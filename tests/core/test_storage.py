@@ -8,6 +8,7 @@ import signal
 import stat
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -300,11 +301,14 @@ class TestFile:
             real(source, target)
 
         monkeypatch.setattr(os, "replace", replace)
-        storage._move(tmp_path / "new", tmp_path / "x", patience=60)
+        monkeypatch.setattr(storage, "sys", SimpleNamespace(platform="win32"))
+        monkeypatch.setattr(storage, "PATIENCE", 60.0)
+        storage._move(tmp_path / "new", tmp_path / "x")
         assert contents(tmp_path) == {"x": b"new"}
         refused += [True]
+        monkeypatch.setattr(storage, "PATIENCE", 0.0)
         with pytest.raises(PermissionError, match="cannot access"):
-            storage._move(tmp_path / "x", tmp_path / "y", patience=0)
+            storage._move(tmp_path / "x", tmp_path / "y")
 
 
 class TestStore:

@@ -106,8 +106,8 @@ class TestStore:
         (tmp_path / "holidays").mkdir()
         (tmp_path / "holidays/photo.jpg").write_bytes(bytes(1000))
         assert first.load("2") is not None  # used, and so no longer the first to go
-        prune(tmp_path, ".x", 200)
+        assert prune([(tmp_path, ".x")], 200) == 100
         assert [first.has("0"), second.has("1"), first.has("2")] == [True, False, True]
-        prune(tmp_path, ".x", 200)
+        prune([(tmp_path, ".x")], 200)
         assert len(contents(tmp_path)) == 3
-        prune(tmp_path / "nothing", ".x", 0)
+        assert prune([(tmp_path / "nothing", ".x")], 0) == 0

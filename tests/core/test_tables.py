@@ -10,6 +10,8 @@ from typing import Any
 
 import arro3.io
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from flawsort.core.errors import InputError
 from flawsort.core.tables import (
@@ -21,8 +23,11 @@ from flawsort.core.tables import (
     Columns,
     Frame,
     as_rows,
+    csv_text,
+    guarded,
     make_frame,
     read_parquet,
+    unguarded,
 )
 
 Parts = list[tuple[str, int, float, bool]]
@@ -61,12 +66,84 @@ def test_csv() -> None:
     ]
 
 
+# Text in which everything that can end a cell, or begin one that is run, is frequent.
+CELLS = st.text(
+    st.one_of(
+        st.sampled_from("=+-@\uff1d'\"\t\r\n;, a1\0\ufeff\u200b\xad"), st.characters(codec="utf-8")
+    )
+)
+# What nobody sees, and a spreadsheet may read past.
+UNSEEN = "\0\x01\x1b\x7f\xad\u180e\u200b\u200e\u202e\u2060\ufeff"
+RUN = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+class TestSpreadsheets:
+    @given(CELLS)
+    @example("=HYPERLINK(0)")
+    @example("'=1")
+    @example("\t=1")
+    @example(";'-1")
+    @example("\ufeff=1")
+    @example("'\0=1")
+    def test_no_cell_is_run_and_each_is_read_back(self, text: str) -> None:
+        cell = guarded(text)
+        assert not cell.startswith((*RUN, *UNSEEN, "\t", "\r", "\n", " "))
+        assert unguarded(cell) == text
+        # A program that is told to split at semicolons or tabs begins a cell behind them.
+        for separator in ";\t":
+            pieces = cell.split(separator)
+            assert not any(piece.lstrip(UNSEEN).startswith(RUN) for piece in pieces)
+
+    @given(CELLS)
+    def test_what_is_harmless_stays_as_it_is(self, text: str) -> None:
+        plain = text.isprintable() and not text[:1].isspace()
+        if not any(sign in text for sign in (*RUN, "'")) and plain:
+            assert guarded(text) == unguarded(text) == text
+
+    @given(st.lists(st.tuples(CELLS, st.integers(-9, 9), st.floats(-9, 9), CELLS), max_size=5))
+    def test_a_table_of_any_text(self, rows: list[tuple[str, int, float, str]]) -> None:
+        table = {
+            "name": [row[0] for row in rows],
+            "count": [row[1] for row in rows],
+            "share": [row[2] for row in rows],
+            "@undeclared": [row[3] for row in rows],
+        }
+        head, *found = csv.reader(io.StringIO(COLUMNS.csv(table), newline=""))
+        assert head == ["name", "count", "share", "'@undeclared"]
+        assert [unguarded(cell) for row in found for cell in (row[0], row[3])] == [
+            text for row in rows for text in (row[0], row[3])
+        ]
+        # Numbers stay numbers.
+        assert [int(row[1]) for row in found] == table["count"]
+        assert [row[2] for row in found] == [f"{share:.6g}" for share in table["share"]]
+
+    def test_rows_without_declared_columns(self) -> None:
+        rows = [["name", "value"], ["=a", -1], ["b", -0.1 - 0.2], ["", None], ["-", True]]
+        assert csv_text(rows) == (
+            "name,value\n'=a,-1\nb,-0.30000000000000004\n,\n'-,True\n"
+        )  # fmt: skip
+
+
 def test_parquet_round_trip() -> None:
     table = COLUMNS.build(PARTS[:3])
     assert read_parquet(COLUMNS.parquet(table)) == table
     back = read_parquet(COLUMNS.parquet(TABLE))
     assert list(back) == list(TABLE)
     assert COLUMNS.parquet(table) == COLUMNS.parquet(table)
+
+
+def test_what_is_not_known() -> None:
+    table = {
+        "name": ["a", None], "count": [None, 1], "share": [None, 0.5], "sure": [None, True],
+        "later": [None, 2.5], "empty": [None, None],
+    }  # fmt: skip
+    assert COLUMNS.csv(table) == "name,count,share,sure,later,empty\na,,,,,\n,1,0.5,true,2.5,\n"
+    assert read_parquet(COLUMNS.parquet(table)) == table
+    unknown = {"share": [None, None], "sure": [None, None]}
+    assert read_parquet(COLUMNS.parquet(unknown)) == unknown
+    read = arro3.io.read_parquet(io.BytesIO(COLUMNS.parquet(unknown))).read_all()
+    assert "Float64" in str(read.column("share").type)
+    assert "None" not in repr(Frame(table))
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -90,6 +167,17 @@ def test_what_a_table_lacks() -> None:
     assert COLUMNS.missing(TABLE) == []
     assert COLUMNS.missing({"share": [], "later": []}) == ["name", "count"]
     assert COLUMNS.missing({"name": [], "count": [], "share": []}) == []  # the last may be absent
+
+
+def test_cells_of_a_table_from_anybody_have_a_limit() -> None:
+    def stored(cell: str) -> bytes:
+        return COLUMNS.parquet({"name": [cell] * 8, "count": [1] * 8, "share": [0.5] * 8})
+
+    long = stored("x" * 2**22)
+    assert len(read_parquet(long)["name"]) == 8
+    with pytest.raises(ValueError, match="its rows are longer than 16,384 bytes"):
+        read_parquet(long, 8)
+    assert read_parquet(stored("x" * 2**14), 8)["name"][7] == "x" * 2**14
 
 
 def test_rows() -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path, PureWindowsPath
 
-from flawsort.core.text import clean, either, first_line, pluralise, printable
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from flawsort.core.text import clean, either, first_line, path_of, pluralise, printable
 
 
 def test_counted() -> None:
@@ -35,6 +41,25 @@ def test_printable() -> None:
     assert printable(Path("lot 1") / "ö.png") == "lot 1/ö.png"
     assert printable(PureWindowsPath("lot\\a.png")) == "lot/a.png"
     assert printable("b\udcff") == "b\\udcff"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names must be text there")
+@given(st.binary(min_size=1, max_size=8).filter(lambda name: not set(name) & set(b"\0/")))
+@example(b"caf\xe9")
+@example("ö\\xe9".encode())
+def test_the_bytes_of_a_path_come_back(name: bytes) -> None:
+    path = Path("folder") / os.fsdecode(b"x" + name)
+    text = printable(path)
+    assert text.encode().decode() == text
+    assert path_of(text) == path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names must be text there")
+def test_a_name_with_letters_that_stand_for_a_byte(tmp_path: Path) -> None:
+    literal, byte = tmp_path / "\\udce9.png", tmp_path / "\udce9.png"
+    assert path_of(str(literal)) == byte
+    literal.touch()
+    assert path_of(str(literal)) == literal
 
 
 def test_first_line() -> None:

@@ -11,7 +11,7 @@ from flawsort.embeddings.axes import MEAN_SHARE
 from flawsort.embeddings.describer import fit_state
 from flawsort.embeddings.extent import N_EXTENTS, ExtentAxes, extents
 from flawsort.embeddings.heat import HeatScale, calibrate
-from flawsort.embeddings.method import TEMPERATURE, Method, resolve
+from flawsort.embeddings.method import SHORTEN, TEMPERATURE, Method, resolve
 from flawsort.embeddings.pooling import (
     ORDINARY_SHARE,
     POOLINGS,
@@ -27,7 +27,7 @@ from flawsort.scores.engines import CpuEngine, CpuLimits
 from flawsort.scores.reference import NormalReference, PeerReference, compare_with_peers
 from flawsort.scores.usual import calibrate_normals, usual_of_normals
 from helpers.bags import Array, flawed_patches, same_partition
-from helpers.described import fit_describer
+from helpers.described import check_heat, fit_describer
 from helpers.oracles import (
     naive_nearest,
     naive_peer_distances,
@@ -136,6 +136,9 @@ def test_the_default_method_with_normals() -> None:
     assert fitted.axes.blocks == (bags.dim, bags.dim)
     assert described.embeddings.shape == (20, 2 * bags.dim + N_EXTENTS)
     expected = np.concatenate([pooled, means, measured], axis=1)
+    expected -= expected.mean(axis=0)
+    lengths = np.linalg.norm(expected, axis=1, keepdims=True)
+    expected *= (spread_of(expected) / lengths) ** SHORTEN
     np.testing.assert_allclose(described.embeddings, expected, atol=4e-3)
     assert "270 known-good patches" in how
 
@@ -197,9 +200,10 @@ def test_the_scale_of_the_heat_is_that_of_the_set(
         if method.calibrated:
             usual = usual_of_normals(known, normals.grid)
             known = calibrate_normals(known, normals.grid, usual)
-    assert fitted.heat == calibrate(described.scores, bags.valid, known)
+    check_heat(fitted.heat, calibrate(described.scores, bags.valid, known), rel=1e-3)
     if with_normals:
-        assert fitted.heat != calibrate(described.scores, bags.valid)
+        of_the_set = calibrate(described.scores, bags.valid)
+        assert fitted.heat.low != pytest.approx(of_the_set.low, rel=1e-2)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -338,9 +342,10 @@ def test_permuting_images_permutes_the_rows_alone(method: Method, with_normals: 
     order = np.random.default_rng(3).permutation(len(bags))
     _, straight, _ = fit_describer(bags, normals, method)
     _, permuted, _ = fit_describer(bags.take(order), normals, method)
-    np.testing.assert_allclose(permuted.scores, straight.scores[order], atol=1e-5)
-    np.testing.assert_allclose(permuted.weights, straight.weights[order], atol=1e-4)
-    np.testing.assert_allclose(permuted.embeddings, straight.embeddings[order], atol=1e-4)
+    # Matrix products round a place by where it lies in them, and scores are in standard deviations.
+    np.testing.assert_allclose(permuted.scores, straight.scores[order], atol=1e-3)
+    np.testing.assert_allclose(permuted.weights, straight.weights[order], atol=1e-3)
+    np.testing.assert_allclose(permuted.embeddings, straight.embeddings[order], atol=1e-3)
     groups = [cut(ward_linkage(one.embeddings), 3) for one in (straight, permuted)]
     assert same_partition(groups[0][order], groups[1])
 
@@ -426,13 +431,13 @@ def test_new_bags_are_searched_as_the_method_says(
     engine = CpuEngine(limits=CpuLimits(exact_flop=0.0 if exact else np.inf))
     bags, normals = flawed_bags(), normal_bags()
     fitted, _, how = fit_describer(bags, normals, Method(exact=exact), engine=engine)
-    assert ("exactly" in how) is exact
+    assert ("approximately" in how) is not exact
     seen: list[bool | None] = []
     compare = references.NormalReference.compare
 
     def watched(self: references.NormalReference, *args: object, **options: object) -> object:
         comparison = compare(self, *args, **options)  # type: ignore[arg-type]
-        seen.append("exactly" in comparison.how)
+        seen.append("approximately" not in comparison.how)
         return comparison
 
     monkeypatch.setattr(references.NormalReference, "compare", watched)

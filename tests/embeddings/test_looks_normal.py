@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flawsort.embeddings.heat import NORMAL_DEVIATIONS, calibrate
+from flawsort.embeddings.heat import (
+    NORMAL_DEVIATIONS,
+    NORMAL_PRECISION,
+    MeasuredPrecision,
+    calibrate,
+)
 from flawsort.embeddings.weights import image_scores
 from helpers.bags import Array
+from helpers.plates import ROOT
 
 
 def scores_of(n: int, *, seed: int = 0, n_patches: int = 64) -> Array:
@@ -73,3 +79,43 @@ def test_order_changes_nothing() -> None:
 def test_equal_normals() -> None:
     found = calibrate(scores_of(5), None, np.full((9, 64), 0.25)).normal_below
     assert found == pytest.approx(0.25)
+
+
+class TestMeasuredPrecision:
+    @pytest.fixture
+    def measured(self) -> dict[str, float]:
+        """The precision of each set, and the mean of all, by docs/evidence/results.md."""
+        text = (ROOT / "docs/evidence/results.md").read_text("utf-8")
+        section = text.partition("## Good or flawed")[2].partition("\n## ")[0]
+        rows = [line.strip("| ").split("|") for line in section.splitlines() if line[:2] == "| "]
+        at = next(i for i, head in enumerate(rows[0]) if "precision, recall" in head)
+        named = {row[0].strip(" *"): row[at].split(",")[0].strip() for row in rows[2:]}
+        return {name: float(value) for name, value in named.items() if value}
+
+    def test_it_is_the_one_of_the_results(self, measured: dict[str, float]) -> None:
+        sets = [value for name, value in measured.items() if not name.startswith("mean")]
+        assert NORMAL_PRECISION.n_sets == len(sets)
+        assert measured["mean, all"] == pytest.approx(np.mean(sets), abs=0.001)
+        assert NORMAL_PRECISION.mean == pytest.approx(measured["mean, all"], abs=0.0051)
+        assert NORMAL_PRECISION.lowest == pytest.approx(min(sets), abs=0.0051)
+        assert NORMAL_PRECISION.highest == pytest.approx(max(sets), abs=0.0051)
+
+    def test_the_guide_says_it(self) -> None:
+        text = (ROOT / "docs/guide/known-good-images.md").read_text("utf-8")
+        found = NORMAL_PRECISION
+        mean, low, high = (
+            f"{p:.2f}".removeprefix("0") for p in (found.mean, found.lowest, found.highest)
+        )
+        said = " ".join(text.split())
+        assert f"On {found.n_sets} public sets" in said
+        assert f"was {mean} on average, from {low} to {high}" in said
+        wrong, least, most = (
+            round(100 * (1 - p)) for p in (found.mean, found.highest, found.lowest)
+        )
+        assert f"{wrong} were flawed, in a single set from {least} to {most}." in said
+
+    def test_in_words(self) -> None:
+        assert str(MeasuredPrecision(9, 0.9, 0.55, 0.98)) == (
+            "Not every image that looks normal is good. On 9 public sets, with the default, 10 "
+            "in 100 of them were flawed on average, and from 2 to 45 in a single set."
+        )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flawsort.backbones import DEFAULT_BACKBONE, SECOND_BACKBONE, BackboneChoice
@@ -33,7 +35,15 @@ def test_presets_by_name_and_methods_as_given() -> None:
     method = Method(temperature=2.0)
     assert resolve(method) is method
     assert (paper.calibrated, paper.mean_share) == (False, 0)
+    assert [PRESETS[name].exact for name in PRESETS] == [None, None, True]
     assert list(PRESETS) == list(VIEWS) == ["default", "fast", "paper"]
+
+
+def test_repr_shows_what_differs_from_the_default() -> None:
+    assert repr(Method()) == "Method()"
+    method = Method(temperature=2.0, clusterer="average")
+    assert repr(method) == "Method(temperature=2.0, clusterer='average')"
+    assert all(eval(repr(one), {"Method": Method}) == one for one in (method, *PRESETS.values()))
 
 
 def test_the_views_of_presets() -> None:
@@ -63,7 +73,36 @@ def test_an_unknown_preset_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": "max"}, r"weights must be 'auto' or 'uniform'\. Got 'max'\."),
+        (
+            {"weights": "max"},
+            r"weights must be 'auto', 'uniform', 'masks' or 'heat-maps'\. Got 'ma",
+        ),
+        (
+            {"among_peers": "sum", "nearest_share": 1.0},
+            "among_peers must be 'mean', 'max' or 'min'",
+        ),
+        ({"among_peers": "max"}, r"among_peers must be 'mean' where only the nearest peers count"),
+        (
+            {
+                "among_peers": "max",
+                "nearest_share": 1.0,
+                "weights": "uniform",
+                "pooling": "average",
+            },
+            r"among_peers is about images that are compared, and the weights 'uniform' compare no",
+        ),
+        ({"top_k": 0}, r"top_k must be a whole number of patches, at least 1\. Got 0\."),
+        ({"top_k": 2.5}, r"top_k must be a whole number of patches, at least 1\. Got 2\.5\."),
+        ({"top_k": True}, r"top_k must be a whole number of patches"),
+        ({"top_k": 2, "weights": "masks", "pooling": "average"}, r"top_k needs scores, which the "),
+        ({"top_weights": "hard"}, r"top_weights says how the patches of top_k are weighed"),
+        ({"distance": "cosine"}, r"distance must be 'embeddings', 'mean-mean', 'max-min max'"),
+        ({"clusterer": "dbscan"}, r"clusterer must be 'kmeans', 'gmm', 'kmedoids', 'spectral', "),
+        (
+            {"clusterer": "gmm", "distance": "min-min"},
+            r"clusterer must be 'kmedoids', 'spectral', ",
+        ),
+        ({"weights": "masks"}, rf"pooling must be {UNIFORM_POOLINGS} for weights from masks: "),
         ({"pooling": "max"}, rf"pooling must be {POOLING_NAMES}\. Got 'max'\."),
         ({"nearest_share": 0.0}, r"greater than 0 and at most 1\. Got 0\.0\."),
         ({"nearest_share": 1.1}, r"greater than 0 and at most 1\. Got 1\.1\."),
@@ -93,6 +132,15 @@ def test_the_poolings_of_today() -> None:
     assert poolings_of_any_weights()[0] == "average"
 
 
+def test_numbers_of_numpy_are_plain_ones() -> None:
+    """A run writes them as JSON."""
+    method = Method(top_k=np.int64(5), n_peers=np.int32(9))  # type: ignore[arg-type]
+    assert method == Method(top_k=5, n_peers=9)
+    assert json.dumps([method.top_k, method.n_peers]) == "[5, 9]"
+    with pytest.raises(OptionError, match=r"top_k must be a whole number .* Got 0\."):
+        Method(top_k=np.int64(0))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("n_peers", [None, "all", 2, 500])
 def test_numbers_of_peers_that_are_accepted(n_peers: Any) -> None:
     assert Method(n_peers=n_peers).n_peers == n_peers
@@ -102,3 +150,18 @@ def test_temperatures_are_relative_to_the_spread_unless_absolute() -> None:
     assert Method().temperature_for(2.0) == 2 * TEMPERATURE
     assert Method(temperature=0.7).temperature_for(2.0) == 1.4
     assert Method(absolute_temperature=0.7).temperature_for(2.0) == 0.7
+
+
+def test_what_a_method_needs() -> None:
+    assert Method().compares
+    assert not Method().is_held
+    assert Method(weights="heat-maps").compares
+    for method in (
+        Method(weights="heat-maps", pooling="average"),
+        Method(weights="masks", pooling="average"),
+        Method(weights="uniform", pooling="average"),
+    ):
+        assert not method.compares
+        assert method.has_scores == method.takes_maps == (method.weights != "uniform")
+        assert method.is_held == method.takes_maps
+    assert Method(distance="min-min").is_held

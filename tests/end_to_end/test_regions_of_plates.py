@@ -196,7 +196,7 @@ def test_boxes_are_told_in_the_whole_image(
         for path in (drawn[0] / "framed" / folder).iterdir():
             (tmp_path / "framed" / folder / path.name).write_bytes(path.read_bytes())
     other = fit(tmp_path / "framed", [parts / name for name in names], view=View(roi=ROI))
-    np.testing.assert_allclose(other.scores_, model.scores_, atol=1e-5)
+    np.testing.assert_allclose(other.scores_, model.scores_, atol=1e-3)
     (parts / names[0]).unlink()  # one that has gone since is told as it was seen
     table = make_run(other.fitted_).regions
     outlines = other.regions_.outlines

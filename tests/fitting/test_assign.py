@@ -15,9 +15,8 @@ from flawsort import AnomalyClusterer, Bags, InputError, Method, OptionError, Vi
 from flawsort.backbones import DEFAULT_BACKBONE, BackboneChoice, load_backbone
 from flawsort.backbones.cache import BagCache
 from flawsort.backbones.embed import Embedded, embed
-from flawsort.clusters.assign import Assignment, Groups
+from flawsort.clusters.assign import SURE, Assignment, Groups
 from flawsort.clusters.kinds import Regions
-from flawsort.embeddings.describer import Described
 from flawsort.embeddings.regions import Outlines
 from flawsort.fitting import assign as assign_module
 from flawsort.fitting import source as source_module
@@ -84,14 +83,19 @@ def at_once(model: AnomalyClusterer, folder: Path) -> tuple[Embedded, Assignment
     described = model.describer_.describe(bags)
     groups = Groups.of(model.embeddings_, model.labels_)
     found = groups.assign(described.embeddings)
-    kinds = [[label] for label in found.labels.tolist()]
+    scores, valid = described.scores, embedded.bags.valid
+    scores = scores if valid is None else np.where(valid, scores, scores.min())
+    labels = found.labels.tolist()
+    if (below := model.heat_.normal_below) is not None:
+        good = scores.max(axis=1) <= below  # one patch in a hundred is one patch here
+        labels = np.where(good & (found.labels < 0), -2, found.labels).tolist()
+    kinds = [[label] for label in labels]
     like = groups.assign(described.region_embeddings).labels.tolist()
     for image, label in zip(described.outlines.images.tolist(), like, strict=True):
-        if label not in (-1, *kinds[image], *model.fitted_.plain_groups):
+        if label not in (-1, *kinds[image], *model.fitted_.plain_groups) and kinds[image][0] != -2:
             kinds[image].append(label)
-    found = dataclasses.replace(found, kinds=tuple(map(tuple, kinds)))
-    scores, valid = described.scores, embedded.bags.valid
-    return embedded, found, scores if valid is None else np.where(valid, scores, scores.min())
+    found = dataclasses.replace(found, labels=np.array(labels), kinds=tuple(map(tuple, kinds)))
+    return embedded, found, scores
 
 
 @pytest.mark.parametrize("way", ["normals", "peers", "padded", "two views"])
@@ -133,23 +137,28 @@ def test_an_image_that_comes_again_has_the_regions_of_the_run() -> None:
     def outlines(images: list[int]) -> Outlines:
         return Outlines.of([(image, 1.0, np.array([0])) for image in images])
 
-    blank = np.zeros((6, 2), np.float32)
-    described = Described(blank, blank, blank, outlines([0, 0, 1, 3, 4]), blank)
-    in_run = np.array([5, 6, 7, 8])
-    fitted = Regions(outlines([2, 2, 7, 9]), blank, in_run, in_run, np.ones(4))
+    def regions(images: list[int], labels: list[int]) -> Regions:
+        found = np.array(labels)
+        return Regions(outlines(images), found[:, None] * np.ones(2), found, found, found / 10)
+
     # The second of the batch is the third of the run, the fourth its eighth, the sixth its first.
-    again = {1: 2, 3: 7, 5: 0}
-    images, labels = assign_module._regions_of(described, np.arange(5), again, fitted)
-    assert list(zip(images.tolist(), labels.tolist(), strict=True)) == [
-        (0, 0), (0, 1), (4, 4), (1, 5), (1, 6), (3, 7),
+    found = assign_module._with_known(
+        regions([0, 0, 1, 3, 4], [0, 1, 2, 3, 4]),
+        regions([2, 2, 7, 9], [5, 6, 7, 8]),
+        {1: 2, 3: 7, 5: 0},
+    )
+    assert list(zip(found.outlines.images.tolist(), found.labels.tolist(), strict=True)) == [
+        (0, 0), (0, 1), (1, 5), (1, 6), (3, 7), (4, 4),
     ]  # fmt: skip
+    np.testing.assert_array_equal(found.embeddings[:, 0], found.labels)
+    np.testing.assert_array_equal(found.confidence, found.labels / 10)
 
 
 def spotted(kinds: list[tuple[int, ...]], *, seed: int) -> Bags:
     """Bags of 12 by 12 patches with a spot of two by two for each of their kinds, 1 and 2, those
     of an image in different halves."""
     rng = np.random.default_rng(seed)
-    common = np.random.default_rng(0)
+    common = np.random.default_rng(2)
     background, flaws = common.standard_normal((12, 12, 16)), 3 * common.standard_normal((3, 16))
     patches = background + 0.1 * rng.standard_normal((len(kinds), 12, 12, 16))
     for bag, spots in zip(patches, kinds, strict=True):
@@ -202,6 +211,7 @@ def test_batches_are_as_all_at_once(plates: Path, new: Path, batched: list[int],
     assert images == embedded.images
     assert len(images) == 16
     np.testing.assert_array_equal(found.labels, expected.labels)
+    assert -2 in found.labels or way in ("peers", "uniform")
     for name in FIELDS:
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-5)
     np.testing.assert_allclose(found.placed.distance, expected.placed.distance, atol=1e-5)
@@ -212,6 +222,84 @@ def test_batches_are_as_all_at_once(plates: Path, new: Path, batched: list[int],
     rows = [images.names.index(f"{name}.png") for name in ("a-copy", "m-copy", "dent04")]
     assert (scores[rows] == scores[rows[0]]).all()
     assert len(set(found.novelty[rows])) == 1
+
+
+def judge(vectors: Any, looks_normal: Any = None) -> Any:
+    """(n, 2): a made-up chance of a kind, and the rest for none of them."""
+    chance = 1 / (1 + np.abs(np.asarray(vectors, np.float64)).max(axis=1, keepdims=True))
+    return np.concatenate([chance, 1 - chance], axis=1)
+
+
+@pytest.mark.parametrize("way", ["normals", "peers", "padded"])
+def test_a_judge_sees_the_embeddings_and_vectors_are_kept(
+    plates: Path, new: Path, batched: list[int], way: str
+) -> None:
+    model = model_of(plates, way)
+    plain = model.assign(new)[1]
+    assert plain.judged is None
+    assert plain.vectors is None
+    shapes: list[tuple[int, ...]] = []
+
+    def watched(vectors: Any, looks_normal: Any) -> Any:
+        assert looks_normal.shape == (len(vectors),)
+        shapes.append(vectors.shape)
+        return judge(vectors)
+
+    images, found, _ = model.assign(new, judge=watched, keep_vectors=20)
+    assert sum(n for n, _ in shapes) == 13  # each content once, a batch at a time
+    assert max(n for n, _ in shapes) <= BATCH
+    assert found.vectors is not None
+    assert found.judged is not None
+    assert (found.vectors.dtype, found.vectors.shape) == (np.float16, (16, shapes[0][1]))
+    assert found.judged.dtype == np.float32
+    np.testing.assert_allclose(found.judged, judge(found.vectors), atol=2e-3)
+    embedded = at_once(model, new)[0]
+    described = model.describer_.describe(embedded.bags)
+    np.testing.assert_allclose(found.vectors, described.embeddings, atol=2e-3)
+    np.testing.assert_array_equal(found.labels, plain.labels)
+    # What is strange is now what the judge says, but never an image that looks normal.
+    assert found.looks_normal is not None
+    none = (found.judged[:, 1] > 0.5) | (found.judged[:, 0] < SURE) & (found.labels < 0)
+    np.testing.assert_array_equal(found.strange, none & ~found.looks_normal)
+    assert found.looks_normal.any() == (way != "peers")
+    np.testing.assert_allclose(found.unseen, found.vectors[found.strange], atol=2e-3)
+    again = [images.names.index(f"{name}.png") for name in ("a-copy", "m-copy", "dent04")]
+    assert len(np.unique(found.judged[again], axis=0)) == 1
+    # Of the first eight files given two are of no use.
+    names = [path.name for path in sorted(new.iterdir())][:8]
+    assert {"cut.png", "empty.png"} <= set(names)
+    few = model.assign(new, keep_vectors=8)[1].vectors
+    assert few is not None
+    np.testing.assert_array_equal(few, found.vectors[:6])
+
+
+@pytest.mark.parametrize("way", ["normals", "padded", "lists", "two views"])
+def test_copies_of_the_normals_are_no_new_kind(
+    plates: Path, batched: list[int], way: str, tmp_path: Path
+) -> None:
+    model = model_of(plates, way)
+    model.save(tmp_path / "run")
+    shutil.copytree(plates / "good", tmp_path / "new")
+    Image.fromarray(np.full((SIDE, SIDE, 3), (9, 250, 30), np.uint8)).save(tmp_path / "new/x.png")
+    loaded = AnomalyClusterer.load(tmp_path / "run")
+    loaded.cache = None
+    for one in (model, loaded):
+        found = one.assign(tmp_path / "new", judge=judge)[1]
+        assert found.labels.tolist() == [-2] * 10 + [-1]
+        assert found.kinds == ((-2,),) * 10 + ((-1,),)
+        assert found.looks_normal is not None
+        assert found.looks_normal.tolist() == [True] * 10 + [False]
+        assert not found.strange[:-1].any()
+        assert one.predict(tmp_path / "new").tolist() == [-2] * 10 + [-1]
+
+
+def test_copies_of_the_normals_by_their_content_alone(batched: list[int]) -> None:
+    """Of a single normal it is not known how unusual a good image may be."""
+    bags, normal = spotted([(1,)] * 4 + [(2,)] * 4, seed=1), spotted([()], seed=2)
+    model = AnomalyClusterer(n_clusters=2, method=Method(mean_share=0)).fit(bags, normal=normal)
+    assert model.heat_.normal_below is None
+    mixed = Bags(np.concatenate([normal.patches, bags.patches[:1]]), (12, 12))
+    assert model.predict(mixed).tolist() == [-2, int(model.labels_[0])]
 
 
 def test_files_of_no_use_are_told_in_their_order(
@@ -411,21 +499,23 @@ class TestInterrupted:
     ) -> None:
         model = model_of(plates, way)
         model.sizes = MANY
-        whole = model.assign(new)
+        whole = model.assign(new, judge=judge, keep_vectors=5)
         model.cache, model.progress = "auto", stop_after(8)
         with pytest.raises(KeyboardInterrupt):
             model.assign(new)
         assert len(self.parts(home)) == 2
         batched.clear()
         model.progress = None
-        images, found, scores = model.assign(new)
+        # What was finished without a judge is not computed again for one.
+        images, found, scores = model.assign(new, judge=judge, keep_vectors=5)
         assert batched == [4, 2]
         assert images == whole[0]
         np.testing.assert_array_equal(scores, whole[2])
         assert scores.dtype == whole[2].dtype == np.float16
         for name in FIELDS:
             np.testing.assert_array_equal(getattr(found, name), getattr(whole[1], name))
-        np.testing.assert_array_equal(found.unseen, whole[1].unseen)
+        for name in ("unseen", "judged", "vectors", "looks_normal"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(whole[1], name))
         assert found.kinds == whole[1].kinds
         assert self.parts(home) == []  # the caller has the results
 

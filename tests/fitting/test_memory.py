@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
+import tracemalloc
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
+from flawsort.clusters import group
 from flawsort.core.errors import OptionError
-from flawsort.fitting.memory import USUAL_SIZES, Need, must_stream, parse_size
+from flawsort.embeddings.method import CLUSTERERS, EMBEDDINGS, WITHOUT_PAIRS, Method
+from flawsort.fitting.memory import USUAL_SIZES, Need, must_stream, pair_bytes, parse_size
 
 GB = 2**30
 # One small network: 1,024 patches of 168 dimensions.
@@ -134,6 +141,48 @@ def test_peers_beyond_the_sample_are_counted() -> None:
     assert many.streamed - few.streamed == (beyond + 4096 - 128) * few.bag
 
 
+def test_distances_of_all_pairs_are_counted() -> None:
+    plain = need(1000)
+    for pair in (20, 56):
+        paired = replace(plain, pair=pair)
+        assert paired.in_memory - plain.in_memory == pair * 1000**2
+        assert paired.streamed - plain.streamed == pair * 1000**2
+
+
+@pytest.mark.parametrize(
+    ("clusterer", "distance"),
+    [
+        *((name, EMBEDDINGS) for name in ("average", "kmedoids", "spectral")),
+        *((name, "max-min mean") for name in ("ward", "spectral")),
+    ],
+)
+def test_no_clusterer_takes_more_for_a_pair_than_is_counted(clusterer: str, distance: str) -> None:
+    method = Method(clusterer=clusterer, distance=distance)
+
+    def peak(n: int) -> int:
+        vectors = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
+        given = None if distance == EMBEDDINGS else cdist(vectors, vectors).astype(np.float32)
+        tracemalloc.start()
+        if given is not None:
+            np.fill_diagonal(given, 0)
+            given = given[np.ix_(np.arange(n), np.arange(n))]  # as fit_set does
+        group(vectors, np.arange(n), 3, clusterer=clusterer, distances=given)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(60)  # loads what is loaded once
+    few, many = 100, 300
+    each = (peak(many) - peak(few)) / (many**2 - few**2)
+    # A little grows with the number of images and not of pairs.
+    assert each <= pair_bytes(method) + 12
+
+
+@pytest.mark.parametrize("clusterer", CLUSTERERS)
+def test_what_holds_no_pairs_counts_none(clusterer: str) -> None:
+    assert (pair_bytes(Method(clusterer=clusterer)) == 0) == (clusterer in WITHOUT_PAIRS)
+
+
 # ---- which of the two ----
 
 
@@ -177,6 +226,33 @@ def test_peers_are_not_advised_where_they_would_not_do(n_images: int, limit: int
         OptionError, match=r"^max_memory must be .* with each other\. Got \d+ MB\.$"
     ):
         must_stream(need(n_images), limit, all_pairs=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "held"),
+    [
+        (Method(weights="masks", pooling="average"), "weights from masks"),
+        (Method(weights="heat-maps"), "weights from heat maps"),
+        (Method(distance="min-min"), "the distance 'min-min'"),
+    ],
+)
+def test_what_needs_all_images_at_once_is_said(method: Method, held: str) -> None:
+    """Peers would not help: these are not batched."""
+    some = replace(need(2000), held=method.held_for, pair=pair_bytes(method))
+    size = math.ceil(10 * some.in_memory / GB) / 10
+    told = (
+        f"max_memory must be at least {size:.1f} GB for 2,000 images, all held at once for {held}. "
+        "Got 1.0 GB. Allow more, or sort fewer images at a time."
+    )
+    with pytest.raises(OptionError, match=f"^{re.escape(told)}$"):
+        must_stream(some, GB, all_pairs=True)
+
+
+def test_wards_method_is_advised_where_pairs_are_too_many() -> None:
+    many = replace(need(10_000), pair=pair_bytes(Method(clusterer="average")))
+    with pytest.raises(OptionError, match=r", or take the clusterer 'ward', which holds no dist"):
+        must_stream(many, 2 * GB, all_pairs=False)
+    assert must_stream(replace(many, pair=0), 2 * GB, all_pairs=False)
 
 
 def test_fewer_images_are_not_advised_where_they_would_not_do() -> None:

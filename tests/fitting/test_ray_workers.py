@@ -277,15 +277,17 @@ class TestCluster:
         (tmp_path / "new" / "broken.png").write_bytes(b"not a picture")
         here = AnomalyClusterer.load(tmp_path / "run")
         here.cache, here.sizes = None, dataclasses.replace(SMALL, in_memory=0)
-        expected = here.assign(tmp_path / "new")
+        given: dict[str, Any] = {"judge": lambda vectors, _: vectors[:, :3], "keep_vectors": 7}
+        expected = here.assign(tmp_path / "new", **given)
         there = AnomalyClusterer.load(
             tmp_path / "run", runner="ray", n_workers=2, parts=tmp_path / "parts"
         )
-        images, found, scores = there.assign(tmp_path / "new", keep_parts=True)
+        images, found, scores = there.assign(tmp_path / "new", keep_parts=True, **given)
         assert images == expected[0]
         assert [entry.name for entry in images.set_aside] == ["broken.png"]
         np.testing.assert_array_equal(scores, expected[2])
-        for name in ("labels", "nearest", "confidence", "novelty", "unseen"):
+        fields = ("labels", "nearest", "confidence", "novelty", "unseen", "judged", "vectors")
+        for name in (*fields, "looks_normal"):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected[1], name))
         assert found.kinds == expected[1].kinds
         files = list((tmp_path / "parts").glob("*/*.part"))

@@ -19,11 +19,12 @@ from flawsort.core.records import Bags, ImageSet
 from flawsort.embeddings.method import Method
 from flawsort.fitting.comparing import known_good
 from flawsort.fitting.fit import DescribedSet, describe_set
+from flawsort.fitting.foresight import foresee
 from flawsort.fitting.memory import Sizes
 from flawsort.fitting.options import FitOptions
 from flawsort.fitting.parts import run_setting
 from flawsort.fitting.runner import LocalRunner
-from flawsort.fitting.source import FileSource, HeldSource, embed_views, held_sources, streams
+from flawsort.fitting.source import FileSource, HeldSource, embed_views, held_sources
 from flawsort.images.find import find_images
 from flawsort.images.view import View
 from flawsort.scores.engines import CpuEngine, CpuLimits
@@ -238,9 +239,9 @@ def test_a_set_is_streamed_by_the_bags_of_all_views(parts: ImageSet) -> None:
     total = len(parts) * 2 * (64 * 6 + 16 * 6)
     for in_memory, expected in ((total, False), (total - 1, True)):
         sizes = Sizes(in_memory=in_memory)
-        assert streams(source_of(parts), None, method, None, sizes) is expected
+        assert foresee(source_of(parts), None, method, None, sizes).streamed is expected
     alone = source_of(parts, backbones=(Squares(8),))
-    assert not streams(alone, None, method, None, Sizes(in_memory=total - 1))
+    assert not foresee(alone, None, method, None, Sizes(in_memory=total - 1)).streamed
 
 
 # ---- Bags ----
@@ -287,8 +288,9 @@ def test_streamed_is_as_in_memory(parts: ImageSet, good: ImageSet, with_normals:
     assert streamed.images == whole.images
     assert streamed.described.scores.dtype == np.float16
     assert streamed.grid == whole.grid == (8, 8)
+    # In standard deviations of the normals' or the set's scores, of which some are nearly 0.
     np.testing.assert_allclose(
-        streamed.described.scores, whole.described.scores, rtol=2e-3, atol=5e-3
+        streamed.described.scores, whole.described.scores, rtol=2e-3, atol=2e-2
     )
     np.testing.assert_allclose(
         streamed.described.weights, whole.described.weights, rtol=1e-2, atol=2e-3
@@ -332,8 +334,9 @@ def test_images_that_fail_in_one_view_are_missing_from_a_stream(
     for found in (streamed, whole):
         assert len(found.images) == len(found.described.scores) == len(KINDS)
     assert streamed.images.digests == whole.images.digests
+    # In standard deviations of the normals' or the set's scores, of which some are nearly 0.
     np.testing.assert_allclose(
-        streamed.described.scores, whole.described.scores, rtol=2e-3, atol=5e-3
+        streamed.described.scores, whole.described.scores, rtol=2e-3, atol=2e-2
     )
     assert {entry.name for entry in streamed.images.set_aside} == THIN.keys()
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from flawsort.core.records import Bags, ImageSet, Progress
-from flawsort.embeddings.describer import Described, Describer
+from flawsort.embeddings.describer import Describer
+from flawsort.embeddings.features import Described
+from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.method import Method
 from flawsort.fitting.comparing import known_good
 from flawsort.fitting.fit import describe_set
@@ -45,3 +48,11 @@ def fit_describer(
         known = known_good(held(normals), len(bags), options, whole=True)
     found = describe_set(held(bags), known, options)
     return found.describer, found.described, found.how
+
+
+def check_heat(found: HeatScale, expected: HeatScale, *, rel: float) -> None:
+    """The same scale, but for rounding."""
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=rel)
+    assert (found.normal_below is None) == (expected.normal_below is None)
+    if expected.normal_below is not None:
+        assert found.normal_below == pytest.approx(expected.normal_below, rel=rel)

@@ -148,8 +148,8 @@ def check_bank(engine: Engine, queries: Array, bank: Array, *, squared: float) -
     np.testing.assert_allclose(found.distances**2, expected**2, rtol=0, atol=squared)
     assert found.index.min() >= 0
     assert found.index.max() < len(bank)
-    cosines = (queries.astype(np.float64) * bank[found.index].astype(np.float64)).sum(axis=1)
-    np.testing.assert_allclose(np.maximum(2 - 2 * cosines, 0), expected**2, rtol=0, atol=squared)
+    apart = queries.astype(np.float64) - bank[found.index].astype(np.float64)
+    np.testing.assert_allclose((apart**2).sum(axis=1), expected**2, rtol=0, atol=squared)
     _check_progress(calls, True)
 
 
@@ -162,6 +162,18 @@ def check_ties(engine: Engine, n_bank: int) -> None:
     _, index = naive_nearest(axes, axes[which])
     np.testing.assert_array_equal(found.index, index)
     np.testing.assert_array_equal(found.distances == 0, np.isin(np.arange(9), which))
+
+
+def check_duplicates(engine: Engine) -> None:
+    """Equal patches in half precision, whose length is not quite 1, are at no distance."""
+    patches = unit_vectors(4, 30, 168, seed=4, dtype=np.float16)
+    patches[2] = patches[0, ::-1]
+    smallest = engine.fold_peers(patches, np.arange(4), MinOverPeers(4, 30))
+    np.testing.assert_array_equal(smallest[[0, 2]], 0)
+    assert smallest[[1, 3]].min() > 0.5
+    found = engine.nearest_in_bank(patches[0], patches[2])
+    np.testing.assert_array_equal(found.distances, 0)
+    np.testing.assert_array_equal(found.index, np.arange(30)[::-1])
 
 
 def check_expected(engine: Engine, dtype: Any) -> None:
@@ -202,7 +214,8 @@ def check_means(engine: Engine, n: int, n_patches: int, *, masked: bool) -> None
             if valid is not None:
                 one, other = one[valid[i]], other[valid[j]]
             if i != j:
-                expected[i, j] = np.sqrt(np.maximum(2 - 2 * one @ other.T, 0)).mean()
+                apart = one[:, None] - other
+                expected[i, j] = np.sqrt((apart**2).sum(axis=2)).mean()
     np.testing.assert_allclose(means, expected, rtol=0, atol=1e-5)
     total = n * (n - 1) // 2
     assert not calls or calls[-1] == ("scoring", total, total)

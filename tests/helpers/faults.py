@@ -1,7 +1,8 @@
 """One full disk: the file system fails, or the process is killed, at any step of a writer.
 
 A step is whatever Python does to files below a folder: it makes or opens a file to write to it,
-renames, removes, copies. Python announces each of them to its audit hooks before it is done.
+renames, removes, copies. Python announces each of them to its audit hooks before it is done. What
+SQLite does to its files it does itself; there, a step is a statement that changes a database.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import errno
 import os
 import resource
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,10 @@ _PATHS = {
     "os.link": (1,),
     "os.symlink": (1,),
     "os.chmod": (0,),
+    "sql": (0,),
 }
+# How a statement that changes a database begins.
+_CHANGES = ("begin", "commit", "create", "delete", "drop", "insert", "replace", "update")
 
 
 class Killed(BaseException):
@@ -41,14 +47,15 @@ class Killed(BaseException):
 @dataclass
 class Fault:
     """What to do at a step. at: the number of the step, from 0; None to count only. lasting: at
-    every later step too. only: steps of one kind. steps: those that there were. met: the kind of
-    the step that failed."""
+    every later step too. only: steps of one kind. sql: statements count as steps; only `kill` can
+    happen there. steps: those that there were. met: the kind of the step that failed."""
 
     folder: Path
     action: Callable[[], None] | None = None
     at: int | None = None
     lasting: bool = False
     only: str = ""
+    sql: bool = False
     steps: list[str] = field(default_factory=list)
     met: str = ""
 
@@ -66,15 +73,21 @@ class Fault:
     def _touches(self, event: str, arguments: tuple[Any, ...]) -> bool:
         if event not in _PATHS or (self.only and event != self.only):
             return False
+        if event == "sql" and not self.sql:
+            return False
         if event == "open" and not _writes(*arguments[1:3]):
             return False
-        descriptor = arguments[-1] if event in ("os.remove", "os.rmdir") else -1
-        paths = [_path(arguments[place], descriptor) for place in _PATHS[event]]
+        paths = self._paths(event, arguments)
         return any(path.is_relative_to(self.folder) for path in paths)
+
+    def _paths(self, event: str, arguments: tuple[Any, ...]) -> list[Path]:
+        descriptor = arguments[-1] if event in ("os.remove", "os.rmdir") else -1
+        return [_path(arguments[place], descriptor) for place in _PATHS[event]]
 
 
 _faults: list[Fault] = []
 _installed: list[bool] = []
+_connect = sqlite3.connect
 
 
 @contextmanager
@@ -82,12 +95,65 @@ def watched(fault: Fault) -> Iterator[Fault]:
     """Let a fault happen within this block. Counts the steps of `fault.folder`."""
     if not _installed:  # a hook stays as long as the process does
         sys.addaudithook(lambda event, arguments: _hook(event, arguments))
+        sqlite3.connect = _traced  # type: ignore[assignment]
         _installed.append(True)
     _faults.append(fault)
     try:
         yield fault
     finally:
         _faults.remove(fault)
+
+
+class Disk:
+    """Stands for what a power failure leaves: the files that were waited for.
+
+    synced: their sizes when they were, by file. moved: what took its place. too_early: what did so
+    before its content was on the disk. names_to_come: folders that have a new name, of a file or of
+    a folder, which is not on the disk yet.
+    """
+
+    def __init__(self) -> None:
+        self.synced: dict[tuple[int, int], int] = {}
+        self.moved: list[Path] = []
+        self.too_early: list[Path] = []
+        self.names_to_come: set[Path] = set()
+
+    def sync(self, file: int) -> None:
+        """Takes the place of `durable._sync`."""
+        found = os.fstat(file)
+        self.synced[found.st_dev, found.st_ino] = found.st_size
+        self.names_to_come.discard(Path(os.readlink(f"/proc/self/fd/{file}")))
+
+    @contextmanager
+    def watching(self, folder: Path) -> Iterator[None]:
+        """Note what is moved below a folder within this block."""
+        with watched(_Moves(folder, self)):
+            yield
+
+    def note(self, source: Path, target: Path) -> None:
+        files = [path for path in (source, *source.rglob("*")) if path.is_file()]
+        self.moved.append(target)
+        self.too_early += [path for path in files if not self._is_safe(path)]
+        self.names_to_come.add(target.parent)
+
+    def _is_safe(self, path: Path) -> bool:
+        found = path.stat()
+        return self.synced.get((found.st_dev, found.st_ino)) == found.st_size
+
+
+class _Moves(Fault):
+    def __init__(self, folder: Path, disk: Disk) -> None:
+        super().__init__(folder)
+        self.disk = disk
+
+    def meet(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in ("os.rename", "os.mkdir") or not self._touches(event, arguments):
+            return
+        path = _path(arguments[0], -1)
+        if event == "os.rename":
+            self.disk.note(path, _path(arguments[1], -1))
+        elif not path.exists():  # mkdir also asks for folders that are there
+            self.disk.names_to_come.add(path.parent)
 
 
 def error(name: str) -> Callable[[], None]:
@@ -142,6 +208,20 @@ def as_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     for fault in list(_faults):
         fault.meet(event, arguments)
+
+
+def _traced(path: Any, *given: Any, **options: Any) -> sqlite3.Connection:
+    """A connection whose statements are steps. SQLite tells of them when it is too late to raise an
+    exception."""
+    connection = _connect(path, *given, **options)
+    connection.set_trace_callback(partial(_statement, path))
+    return connection
+
+
+def _statement(path: Any, text: str) -> None:
+    if text.split(maxsplit=1)[0].lower() in _CHANGES:
+        for fault in list(_faults):
+            fault.meet("sql", (path, text))
 
 
 def _writes(mode: str | None, flags: int) -> bool:

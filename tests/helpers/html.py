@@ -1,12 +1,28 @@
-"""A page as a parser sees it."""
+"""A page as a parser sees it, and as a browser does."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 _VOID = frozenset({"meta", "input", "img", "br", "link"})
+
+CHROMIUM = next(
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
+)
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium or Chrome on PATH")
 
 
 class Page(HTMLParser):
@@ -58,3 +74,22 @@ class Page(HTMLParser):
         assert len(scripts) == 2
         parsed: dict[str, Any] = json.loads(scripts[0])
         return parsed
+
+
+def browse(html: str, folder: Path, fragment: str = "") -> str:
+    """The page's elements after its script ran, as text; fails if the script complained."""
+    (folder / "report.html").write_text(html, encoding="utf-8")
+    done = subprocess.run(
+        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync",
+         f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--v=0",
+         "--virtual-time-budget=3000", "--window-size=1440,2000", "--dump-dom",
+         f"file://{folder / 'report.html'}{fragment}"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "CONSOLE" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def shown_sizes(dom: str) -> list[int]:
+    return [int(size) for size in re.findall(r'<article[^>]*data-size="(\d+)"', dom)]

@@ -40,6 +40,33 @@ def two_strides() -> bytes:
     return _model(nodes, inputs, [("stride8", FLOAT), ("stride16", FLOAT)])
 
 
+def scaled(file: str, *, within: str = "initializer") -> bytes:
+    """A network that multiplies an image by one number for each colour, which are in that file.
+    within: where the tensor is: an "initializer", or an attribute of a node, "constant"."""
+    entries = [(b"location", file.encode()), (b"offset", b"0"), (b"length", b"12")]
+    tensor = b"".join(
+        [
+            *(_number(1, side) for side in (1, 3, 1, 1)),
+            _number(2, FLOAT),
+            _bytes(8, b"scale"),
+            *(_bytes(13, _bytes(1, key) + _bytes(2, value)) for key, value in entries),
+            _number(14, 1),
+        ]
+    )
+    nodes = [_node("Mul", ["pixels", "scale"], ["scaled"], [])]
+    nodes.append(
+        _node("AveragePool", ["scaled"], ["map"], [("kernel_shape", [8, 8]), ("strides", [8, 8])])
+    )
+    initializers = [tensor]
+    if within == "constant":
+        attribute = _bytes(1, b"value") + _bytes(5, tensor) + _number(20, 4)
+        constant = _bytes(2, b"scale") + _bytes(3, b"scale") + _bytes(4, b"Constant")
+        nodes.insert(0, constant + _bytes(5, attribute))
+        initializers = []
+    inputs = [("pixels", FLOAT, ("n", 3, "h", "w"))]
+    return _model(nodes, inputs, [("map", FLOAT)], initializers)
+
+
 def without_maps() -> bytes:
     """A network whose only output is one row of numbers an image."""
     node = _node("Flatten", ["pixels"], ["row"], [])
@@ -63,11 +90,17 @@ def of_rows() -> bytes:
 Value = tuple[str, int, Sequence[int | str]]
 
 
-def _model(nodes: list[bytes], inputs: list[Value], outputs: list[tuple[str, int]]) -> bytes:
+def _model(
+    nodes: list[bytes],
+    inputs: list[Value],
+    outputs: list[tuple[str, int]],
+    initializers: Sequence[bytes] = (),
+) -> bytes:
     graph = b"".join(
         [
             *(_bytes(1, node) for node in nodes),
             _bytes(2, b"graph"),
+            *(_bytes(5, tensor) for tensor in initializers),
             *(_bytes(11, _value(*value)) for value in inputs),
             *(_bytes(12, _value(name, kind, None)) for name, kind in outputs),
         ]

@@ -14,13 +14,8 @@ Fold = Callable[[Sequence[float]], float]
 
 
 def naive_distance(first: Array, second: Array) -> float:
-    """Between unit vectors, by their dot product in double precision.
-
-    Vectors in half precision are of unit length to a part in a thousand only, which is why this
-    is not the length of their difference.
-    """
-    cosine = sum(float(a) * float(b) for a, b in zip(first, second, strict=True))
-    return float(np.sqrt(max(2 - 2 * cosine, 0)))
+    """The length of the difference, in double precision: right for vectors of any length."""
+    return math.sqrt(sum((float(a) - float(b)) ** 2 for a, b in zip(first, second, strict=True)))
 
 
 def naive_nearest(queries: Array, bank: Array) -> tuple[Array, Array]:
@@ -28,9 +23,9 @@ def naive_nearest(queries: Array, bank: Array) -> tuple[Array, Array]:
     distances, index = [], []
     doubles = bank.astype(np.float64)
     for query in queries.astype(np.float64):
-        cosines = (doubles * query).sum(axis=1)
-        distances.append(np.sqrt(max(2 - 2 * cosines.max(), 0)))
-        index.append(int(cosines.argmax()))
+        squares = ((doubles - query) ** 2).sum(axis=1)
+        distances.append(np.sqrt(squares.min()))
+        index.append(int(squares.argmin()))
     return np.array(distances), np.array(index)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from flawsort.core.records import ImageSet
-from flawsort.embeddings.describer import Features
 from flawsort.embeddings.extent import N_EXTENTS
+from flawsort.embeddings.features import Features
 from flawsort.embeddings.regions import Outlines, RegionFeatures
 from flawsort.fitting.parts import Batch, Part
 

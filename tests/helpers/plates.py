@@ -18,6 +18,7 @@ from PIL import Image
 
 from flawsort import Run
 from flawsort.backbones import DEFAULT_BACKBONE
+from flawsort.health.record import Health
 
 ROOT = Path(__file__).parents[2]
 SIDE = 64
@@ -57,14 +58,19 @@ Cli = Callable[..., Answer]
 
 
 def plate(kind: str, number: int) -> NDArray[np.uint8]:
-    """(64, 64, 3): grey metal with noise, and a dark square, a red line, or nothing on it."""
-    rng = np.random.default_rng([number, ("dent", "streak", "good").index(kind)])
+    """(64, 64, 3): grey metal with noise, and a dark square, a red line, a green ring, or nothing
+    on it."""
+    rng = np.random.default_rng([number, ("dent", "streak", "good", "ring").index(kind)])
     picture = rng.normal(120, 8, (SIDE, SIDE, 3))
     row, column = rng.integers(14, 44, 2)
     if kind == "dent":
         picture[row : row + 10, column : column + 10] = 10
     if kind == "streak":
         picture[:, column : column + 3] = (250, 60, 40)
+    if kind == "ring":
+        down, right = np.mgrid[:SIDE, :SIDE]
+        far = np.hypot(down - row - 3, right - column - 3)
+        picture[(far > 6) & (far < 10)] = (40, 200, 60)
     return np.clip(picture, 0, 255).astype(np.uint8)
 
 
@@ -126,13 +132,15 @@ def fingerprint(run: Run) -> dict[str, str]:
         if isinstance(value, np.ndarray):
             digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
             prints[field.name] = f"{value.dtype} {value.shape} {digest}"
-        elif field.name == "thumbnails":
+        elif isinstance(value, tuple) and field.name != "lists":
             prints[field.name] = f"{len(value)} {hashlib.sha256(b'|'.join(value)).hexdigest()}"
         elif field.name == "lists" and value is not None:
             prints[field.name] = json.dumps([one.tolist() for one in value])
-        elif field.name == "views" and value is not None:
+        elif field.name in ("views", "gallery") and value is not None:
             arrays = {name: [str(one.dtype), one.tolist()] for name, one in value.items()}
             prints[field.name] = json.dumps(arrays)
+        elif isinstance(value, Health):
+            prints[field.name] = str(value.to_dict())
         elif isinstance(value, bytes):
             prints[field.name] = hashlib.sha256(value).hexdigest()
         else:

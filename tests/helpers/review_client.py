@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -12,10 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 from starlette.types import ASGIApp
 
+from flawsort import Run
 from flawsort.review.library import Library
+from flawsort.runs.assigned import Kept, keep
 
 HOST = "127.0.0.1:8765"
 
@@ -138,8 +143,8 @@ def closing_libraries() -> Iterator[None]:
     made: list[Library] = []
 
     def remembered(self: Library, *given: Any, **options: Any) -> None:
-        made.append(self)
         begin(self, *given, **options)
+        made.append(self)
 
     begin = Library.__init__
     with pytest.MonkeyPatch.context() as patch:
@@ -154,25 +159,54 @@ def copied(run: Path, folder: Path, name: str = "run") -> Path:
     return Path(shutil.copytree(run, folder / name))
 
 
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def keep_new_images(folder: Path, run: Run, *, path: Path | None = None) -> None:
+    """A batch "may" of six images: two new dents, two new streaks, an image of the run, and one
+    without an embedding. path: said to be that of the first."""
+    like = [0, 1, 7, 8, 13]
+    table = {
+        "name": [f"new{number}.png" for number in range(6)],
+        "path": [str(path or ""), "", "/nowhere/x.png", "", "", ""],
+        "sha256": [*map(digest, "abcd"), run.table["sha256"][13], digest("f")],
+        "cluster": [*(run.table["cluster"][row] for row in like), -1],
+        "kinds": [""] * 6,
+        "nearest": [0] * 6,
+        "runner_up": [1] * 6,
+        "novelty": [0.1] * 6,
+        "score": [9.0] * 6,
+        "period": ["monday"] * 6,
+        "proposal": [-1] * 6,
+    }
+    vectors = np.asarray(run.embeddings[like], np.float16)
+    keep(folder, Kept("may", table, run.thumbnails[:6], {}, vectors))
+
+
 def check_state(state: Any, n: int) -> None:
     """Whatever was done, the groups and the images belong together."""
     ids = [group["id"] for group in state["groups"]]
     assert len(set(ids)) == len(ids)
     assert len(state["labels"]) == n
     assert set(state["labels"]) <= set(ids)
+    decided, percent = set(state["decided"]), base64.b64decode(state["probability"])
+    assert len(percent) == n
+    assert all(value <= 100 or value == 255 for value in percent)
+    assert all(percent[row] == 255 for row in decided)
     for group in state["groups"]:
         own = [row for row, label in enumerate(state["labels"]) if label == group["id"]]
         assert group["n"] == len(own)
-        assert group["confirmed"] == len(set(own) & set(state["confirmed"]))
+        assert group["decided"] == len(set(own) & decided)
+        assert group["suggested"] == sum(percent[row] <= 100 for row in own)
         assert group["role"] in ("flaw", "normal", "unsure")
-        assert 0 <= group["pure"] <= 1
         assert group["title"]
     for row, kinds in state["kinds"].items():
         assert kinds[0] == state["labels"][int(row)]
         assert len(set(kinds)) == len(kinds) > 1
         assert set(kinds) <= set(ids)
-    assert state["confirmed"] == sorted(set(state["confirmed"]))
-    assert all(0 <= row < n for row in state["confirmed"])
+    assert state["decided"] == sorted(decided)
+    assert all(0 <= row < n for row in decided)
 
 
 def _named(headers: Mapping[str, str]) -> dict[str, str]:

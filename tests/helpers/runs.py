@@ -20,7 +20,8 @@ GRID = (4, 5)
 @dataclass(frozen=True)
 class MadeRegion:
     """A region of an image. row: of the image. cluster: that it is like, or -1. box: left, top,
-    width, height in fractions. nearest: the cluster itself if not given."""
+    width, height in fractions. nearest: the cluster itself if not given. match: the image whose
+    place matches best, and how many patches down and across it lies there."""
 
     row: int
     cluster: int
@@ -30,6 +31,7 @@ class MadeRegion:
     confidence: float = 0.5
     nearest: int | None = None
     box: tuple[float, float, float, float] = (0.1, 0.2, 0.3, 0.4)
+    match: tuple[str | None, int | None, int | None] = (None, None, None)
 
 
 def build_run(
@@ -102,10 +104,13 @@ def images_table(
     return {
         "name": list(names), "path": list(names),
         "sha256": [hashlib.sha256(name.encode(errors="replace")).hexdigest() for name in names],
+        "group": [f"Group {cluster}" for cluster in clusters],
+        "probability": [None] * n, "decided": [False] * n,
         "cluster": list(clusters), "kinds": [";".join(map(str, some)) for some in kinds],
         "score": scores.max(axis=1).tolist(), "distance": rng.random(n).tolist(),
         "typicality": rng.random(n).tolist(), "runner_up": [(c + 1) % k for c in clusters],
         "runner_up_distance": rng.random(n).tolist(), "flags": [""] * n,
+        "match": [None] * n, "match_down": [None] * n, "match_across": [None] * n,
     }  # fmt: skip
 
 
@@ -117,7 +122,7 @@ def regions_table(names: Sequence[str], regions: Sequence[MadeRegion]) -> Table:
         nearest = max(region.cluster, 0) if region.nearest is None else region.nearest
         values = (
             names[region.row], number, region.cluster, nearest, region.confidence, region.score,
-            region.heat, *region.box, region.mask,
+            region.heat, *region.box, region.mask, *region.match,
         )  # fmt: skip
         for column, value in zip(table, values, strict=True):
             table[column].append(value)

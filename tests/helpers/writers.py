@@ -23,7 +23,7 @@ from flawsort.cli.sample_images import make_demo_images
 from flawsort.core import storage
 from flawsort.fitting.parts import PartFiles
 from flawsort.labels.groups import first_labelling
-from flawsort.outputs.exports import FORMATS, Format, export_run
+from flawsort.outputs.exports import FORMATS, Choices, Format, export_run
 from flawsort.research.paper import layout, measurements, run, shared
 from flawsort.review.pictures import PictureFiles
 from flawsort.runs.assigned import Kept, keep, open_kept
@@ -129,7 +129,11 @@ def _read_replaced(folder: Path) -> Any:
 
 
 def _keep(folder: Path, version: int) -> None:
-    table = {"name": ["a", "b"], "cluster": [version, -1]}
+    table = {
+        "name": ["a", "b"], "path": ["/a", "/b"], "sha256": ["0" * 64, "1" * 64],
+        "cluster": [version, -1], "nearest": [version, 0], "novelty": [0.5, 2.0],
+        "score": [1.0, 3.0], "period": ["", ""], "proposal": [-1, 0],
+    }  # fmt: skip
     keep(folder, Kept("monday", table, (b"jpeg", b""), {"at": "2026-01-01"}))
 
 
@@ -148,7 +152,7 @@ def _export(parts: Path, format: Format) -> Writer:
             for group, one in first.groups.items()
         }
         labelling = dataclasses.replace(first, groups=groups)
-        export_run(run, labelling, format.name, folder / output, overwrite=True)
+        export_run(run, labelling, format.name, folder / output, choices=Choices(overwrite=True))
 
     def read(folder: Path) -> dict[str, bytes]:
         if (folder / output).is_file():

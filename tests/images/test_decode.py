@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 from flawsort.core.errors import OptionError
-from flawsort.images.view import UnreadableImage, View, decode, measure_window, thumbnail
+from flawsort.images.view import UnreadableImage, View, decode, thumbnail
+from flawsort.images.window import measure_window
 from helpers.picture_files import FULL, Array, noise, pixels, png16, save, tiff
 
 Saved = Callable[..., Path]

@@ -20,6 +20,7 @@ from flawsort.images.inputs import (
     content_rows,
     distinct_rows,
     gather,
+    given_places,
     image_set_of,
     used_images,
     with_window,
@@ -47,6 +48,25 @@ def made_bags(n_images: int = 4, *, valid: Array | None = None, seed: int = 0) -
 
 
 # ---- gathering ----
+
+
+def test_places_of_files_that_were_passed_one_by_one(folder: Path) -> None:
+    (folder / "empty.png").touch()
+    given = [folder / "c.png", folder / "empty.png", str(folder / "a.png"), folder / "c.png"]
+    images = gather(given)
+    assert isinstance(images, ImageSet)
+    assert images.names == ("c.png", "a.png")
+    assert given_places(given, images) == ([0, 2], 4)
+
+
+def test_places_of_other_images(folder: Path) -> None:
+    for given in (folder, str(folder), [folder], [folder, folder / "a.png"]):
+        images = gather(given)
+        assert isinstance(images, ImageSet)
+        assert given_places(given, images) == ([0, 1, 2, 3, 4], 5)
+    arrays = [np.zeros((2, 2), np.uint8)] * 3
+    assert given_places(arrays, array_images(arrays)) == ([0, 1, 2], 3)
+    assert given_places(image_set("ab"), image_set("ab")) == ([0, 1], 2)
 
 
 def test_what_is_ready_is_passed_on() -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import RemoteFile
+from flawsort.core.tables import csv_text
 from flawsort.images.lookup import Columns, Lookup, local_path, only, read_lookup
 
 COLUMNS = Columns("weights", ("file", "name"), ("grams", "kilos"))
@@ -60,6 +63,8 @@ def test_images_are_found_by_path_then_by_name_then_by_a_base_name(tmp_path: Pat
     }
     sources = [source for source, _ in expected.values()]
     assert table.values_of(list(expected), sources) == [value for _, value in expected.values()]
+    matches = table.matches(list(expected), sources)
+    assert matches == [(0,), (1,), (2,), (3,), (4, 5), (), (), (), ()]
 
 
 @pytest.mark.parametrize(
@@ -81,6 +86,34 @@ def test_messages_name_what_the_file_should_have(tmp_path: Path, what: str, mess
         read_lookup(tmp_path / "gone.csv", Columns(what, (), ()))
 
 
+NAMES = st.text(st.one_of(st.sampled_from("=+-@'\t\r\n;,\"\\ "), st.characters(codec="utf-8")))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=4, unique_by=lambda row: row[0]))
+@example([("=cmd|' /C calc'!A0", "@sum(1)")])
+@example([("\t\r=x", "'-1")])
+@example([("caf\\xe9", "+")])
+def test_a_table_that_flawsort_wrote_is_read_back_unchanged(
+    tmp_path: Path, rows: list[tuple[str, str]]
+) -> None:
+    """Whatever files are called, and whatever their values are, but for white space at the end."""
+    rows = [(f"{name}.png", f"{value}.") for name, value in rows if "\0" not in name + value]
+    path = tmp_path / "t.csv"
+    path.write_text(csv_text([("name", "grams"), *rows]), encoding="utf-8", newline="")
+    found = read_lookup(path, COLUMNS)
+    assert list(found.rows) == rows
+    names = [name for name, _ in rows]
+    if not any("/" in name or "\\" in name for name in names):
+        assert found.values_of(names, [""] * len(names)) == [value for _, value in rows]
+
+
+def test_a_backslash_in_a_name(tmp_path: Path) -> None:
+    """As a name with bytes that are not UTF-8 has one."""
+    found = read(tmp_path / "t.csv", "name,grams\ncaf\\xe9.png,1\nlot\\a.png,2\n")
+    assert found.values_of(["caf\\xe9.png", "lot/a.png"], ["", ""]) == ["1", "2"]
+
+
 def test_the_file_of_an_image() -> None:
     assert local_path(Path("a.png")) == local_path("a.png") == Path("a.png")
     for source in ("", "s3://a/b.png", RemoteFile("s3://a/b.png"), np.zeros((2, 2), np.uint8)):
@@ -90,3 +123,14 @@ def test_the_file_of_an_image() -> None:
 def test_one_value_or_none() -> None:
     assert only({"a"}) == "a"
     assert only({"a", "b"}) is only(set()) is only(None) is None
+
+
+def test_accents_are_one_or_two_characters(tmp_path: Path) -> None:
+    """macOS may give names with accents of their own, and a table is written elsewhere."""
+    one, two = "Gr\u00f6\u00dfe/\u00e4.png", "Gro\u0308\u00dfe/a\u0308.png"
+    for written, name in ((one, two), (two, one)):
+        table = Lookup(tmp_path / "t.csv", "grams", ((written, "7"),))
+        assert table.values_of([name], [tmp_path / "x" / name]) == ["7"]
+        assert table.values_of([f"elsewhere/{name}"], [""]) == ["7"]  # by its base name
+    both = Lookup(tmp_path / "t.csv", "grams", ((one, "1"), (two, "2")))
+    assert both.values_of([one, two], ["", ""]) == ["1", "2"]  # some systems tell them apart

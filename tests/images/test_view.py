@@ -1,9 +1,10 @@
-"""The geometry of views, regions and masks, windows, thumbnails, arrays."""
+"""The geometry of views, regions and masks, thumbnails, arrays."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,11 @@ from flawsort.images.view import (
     UnreadableImage,
     View,
     decode,
-    measure_window,
     parse_roi,
     parse_tiles,
     thumbnail,
 )
-from helpers.picture_files import FULL, Array, noise, pixels, png16, save, tiff
+from helpers.picture_files import FULL, Array, noise, pixels, png16, save
 
 Saved = Callable[..., Path]
 
@@ -85,7 +85,7 @@ def test_any_shape_fits(fit: Any, shape: tuple[int, int]) -> None:
     for image in (deep, (deep >> 8).astype(np.uint8)):
         result = decode(image, View(fit=fit, tiles=(2, 3), window=(0, 65535)), (11, 17))
         assert result.frames.shape == (6, 3, 11, 17)
-        assert result.inside is None or result.inside.shape == (22, 51)
+        assert result.inside is None or result.inside.shape == (21, 47)
         assert 0 <= result.frames.min() <= result.frames.max() <= 1
         assert thumbnail(image, View(fit=fit, window=(0, 65535)), (11, 17), 40).mode == "RGB"
 
@@ -108,14 +108,13 @@ def test_a_large_jpeg_is_read_small_and_looks_the_same(
     exif[0x0112] = turned
     smooth.save(tmp_path / "large.jpg", quality=95, exif=exif)
     loaded: list[tuple[int, int]] = []
-    load = images_module.load
+    framed = images_module._framed
 
-    def watched(*args: Any, **options: Any) -> Any:
-        raster = load(*args, **options)
+    def watched(raster: Any, *args: Any) -> Any:
         loaded.append(raster.pixels8.size)
-        return raster
+        return framed(raster, *args)
 
-    monkeypatch.setattr(images_module, "load", watched)
+    monkeypatch.setattr(images_module, "_framed", watched)
     small = decode(tmp_path / "large.jpg", View(fit=fit), (64, 48))
     whole = decode(tmp_path / "large.jpg", View(fit=fit), (64, 48), reducing_gap=1000.0)
     assert loaded[0] in {(225, 300), (300, 225)}
@@ -142,16 +141,44 @@ def test_bicubic_is_sharper_and_stays_within_bounds(dtype: str) -> None:
 
 def test_tiles_are_cut_row_by_row() -> None:
     image = ramp(20, 30)
-    result = decode(image, View(tiles=(2, 3)), (10, 10))
+    result = decode(image, View(tiles=(2, 3), overlap=False), (10, 10))
     assert result.frames.shape == (6, 3, 10, 10)
     for i, frame in enumerate(result.frames):
         row, column = divmod(i, 3)
         part = image[row * 10 : row * 10 + 10, column * 10 : column * 10 + 10]
         np.testing.assert_array_equal(frame.transpose(1, 2, 0), part / np.float32(255))
-    padded = decode(image, View(tiles=(2, 1), fit="pad"), (20, 30))
+    padded = decode(image, View(tiles=(2, 1), fit="pad", overlap=False), (20, 30))
     assert padded.inside is not None
     assert padded.inside.shape == (40, 30)
     np.testing.assert_array_equal(padded.inside[:, 0], np.repeat([False, True, True, False], 10))
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_tiles_share_an_eighth_with_their_neighbours(deep: bool) -> None:
+    image = ramp(30, 44)
+    values = image / np.float32(255)
+    view = View(tiles=(2, 3))
+    assert (view.steps((16, 16)), view.canvas((16, 16))) == ((14, 14), (30, 44))
+    result = decode(values if deep else image, view, (16, 16))
+    corners = [(0, 0), (0, 14), (0, 28), (14, 0), (14, 14), (14, 28)]
+    for frame, (top, left) in zip(result.frames, corners, strict=True):
+        part = values[top : top + 16, left : left + 16]
+        np.testing.assert_allclose(frame.transpose(1, 2, 0), part, atol=1e-6)
+    np.testing.assert_array_equal(result.some(2, 4), result.frames[2:4])
+
+
+def test_a_photo_stays_in_bytes_until_a_tile_is_taken() -> None:
+    result = decode(ramp(30, 44), View(tiles=(2, 3)), (16, 16))
+    assert result.canvas.dtype == np.uint8
+    assert result.frames.dtype == np.float32
+    assert decode(ramp(30, 44)[..., 0], View(), (16, 16)).canvas.shape == (3, 16, 16)
+
+
+def test_what_a_view_shows_of_an_image() -> None:
+    assert View().shown((40, 30)) == (30, 40)
+    assert View(roi=(0.5, 0, 1, 0.5)).shown((40, 30)) == (15, 20)
+    with pytest.raises(UnreadableImage, match="lies outside"):
+        View(roi=(50, 0, 60, 10)).shown((40, 30))
 
 
 def test_roi_in_fractions_and_in_pixels() -> None:
@@ -186,40 +213,6 @@ def test_mask_crops_to_its_box_and_marks_the_rest(saved: Saved) -> None:
     assert thumbnail(image, view, (9, 9), 20).size == (20, 8)
 
 
-def test_mask_is_read_once_and_again_when_it_changes(
-    saved: Saved, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    view = View(mask=saved(np.ones((4, 4), np.uint8), "mask.png"))
-    reads = []
-    real = images_module.load
-    monkeypatch.setattr(images_module, "load", lambda s, m, **o: reads.append(s) or real(s, m, **o))
-    for _ in range(3):
-        decode(ramp(8, 8), view, (4, 4))
-    assert [source for source in reads if isinstance(source, Path)] == [view.mask]
-    first = view.describe()["mask"]
-    saved(np.eye(6, dtype=np.uint8), "mask.png")
-    assert view.describe()["mask"] != first
-
-
-def test_masks_that_cannot_be_used(saved: Saved, tmp_path: Path) -> None:
-    clear = np.full((4, 4, 4), 255, np.uint8)
-    clear[..., 3] = 0  # white, and wholly transparent
-    for name, content in {"zero.png": np.zeros((4, 4), np.uint8), "clear.png": clear}.items():
-        with pytest.raises(InputError, match=rf"mask '.*{name}' covers nothing.*in white") as error:
-            decode(ramp(4, 4), View(mask=saved(content, name)), (4, 4))
-        assert not isinstance(error.value, UnreadableImage)
-    with pytest.raises(InputError, match=r"mask '.*t\.png' cannot be used: not an image"):
-        View(mask=saved(b"text", "t.png")).describe()
-    with pytest.raises(InputError, match=r"mask '.*gone\.png' cannot be read: No such file"):
-        decode(ramp(4, 4), View(mask=tmp_path / "gone.png"), (4, 4))
-    dot = np.zeros((100, 100), np.uint16)
-    dot[0, 0] = 1
-    view = View(mask=saved(png16(dot[..., None]), "dot.png"))
-    assert decode(ramp(100, 100), view, (4, 4)).inside is None
-    with pytest.raises(UnreadableImage, match="the mask leaves nothing of its 4 x 4 pixels"):
-        decode(ramp(4, 4), view, (4, 4))
-
-
 def test_a_mask_may_be_given_as_bytes(saved: Saved) -> None:
     path = saved(np.kron(np.eye(2, dtype=np.uint8), np.ones((4, 4), np.uint8)), "mask.png")
     content = path.read_bytes()
@@ -230,20 +223,24 @@ def test_a_mask_may_be_given_as_bytes(saved: Saved) -> None:
     one, other = (decode(ramp(8, 8), view, (8, 8)) for view in (on_disk, held))
     np.testing.assert_array_equal(one.frames, other.frames)
     np.testing.assert_array_equal(one.inside, other.inside)
-    assert View.from_description(on_disk.describe(), content) == held
+    assert View.from_description(on_disk.describe(), content) == replace(held, tiles=(1, 1))
     assert f"mask=<{len(content)} bytes>" in repr(held)
-    assert repr(View(fit="pad")).startswith("View(fit='pad', roi=None, mask=None, tiles=(1, 1), ")
+    assert repr(View(fit="pad")).startswith("View(fit='pad', roi=None, mask=None, tiles=None, ")
     with pytest.raises(InputError, match="The mask of the run cannot be used: not an image"):
         View(mask=b"text").describe()
 
 
 def test_view_is_described_and_rebuilt(saved: Saved, tmp_path: Path) -> None:
     mask = saved(np.ones((4, 4), np.uint8), "mask.png")
-    for view in (View(), View(fit="pad", roi=(0, 0, 0.5, 1), tiles=(2, 3), window=(1, 9))):
+    whole = View(tiles=(1, 1))
+    assert View().describe() == whole.describe()
+    for view in (whole, View(fit="pad", roi=(0, 0, 0.5, 1), tiles=(2, 3), window=(1, 9))):
         described = json.loads(json.dumps(view.describe()))
         assert described == view.describe()
         assert View.from_description(described) == view
-    masked = View(mask=mask)
+    del described["overlap"]  # of an older run
+    assert View.from_description(described) == replace(view, overlap=False)
+    masked = View(mask=mask, tiles=(1, 1))
     described = masked.describe()
     assert len(described["mask"]) == 64
     assert View.from_description(described, mask) == masked
@@ -264,7 +261,7 @@ def test_view_is_described_and_rebuilt(saved: Saved, tmp_path: Path) -> None:
         ({"roi": (0, 0, float("nan"), 5)}, r"roi must be"),
         ({"roi": (0, 0, 1)}, r"roi must be .*Got 0,0,1\."),
         ({"roi": (0, 0, 1, 1), "mask": Path("m.png")}, r"box or a mask, not both"),
-        ({"tiles": (0, 2)}, r"from 1 to 16\. Got \(0, 2\)"),
+        ({"tiles": (0, 2)}, r"from 1 to 16, or None\. Got \(0, 2\)"),
         ({"tiles": (2, 17)}, r"from 1 to 16"),
         ({"tiles": (1.5, 2)}, r"from 1 to 16"),
         ({"window": (5, 5)}, r"low < high\. Got \(5, 5\)"),
@@ -283,63 +280,15 @@ def test_parsing(tmp_path: Path) -> None:
     assert parse_roi("0, .1,0.5,1") == (0, 0.1, 0.5, 1)
     assert parse_roi(str(mask)) == mask
     assert [parse_tiles(text) for text in ("2x3", "2", "1X16")] == [(2, 3), (2, 2), (1, 16)]
+    assert parse_tiles("auto") is None
     for text in ("", "1,2,3", "nowhere.png", "1,2,3,x"):
         with pytest.raises(OptionError, match=rf"roi must be left,top.*Got '{text}'"):
             parse_roi(text)
     with pytest.raises(OptionError, match="left < right"):
         parse_roi("5,0,2,9")
     for text in ("", "x", "2x", "2x3x4", "0x1", "17", "-1", "1.5"):
-        with pytest.raises(OptionError, match=rf"tiles must be like 2x3.*Got '{text}'"):
+        with pytest.raises(OptionError, match=rf"tiles must be auto, or like 2x3.*Got '{text}'"):
             parse_tiles(text)
-
-
-# ---- windows ----
-
-
-def test_window_is_that_of_all_deep_images_in_any_order(saved: Saved) -> None:
-    dark = noise(40, 50, 1, dtype="u2") // 8
-    bright = 60000 + noise(30, 30, 1, dtype="u2") // 64
-    sources = [
-        saved(png16(dark), "d.png"),
-        saved(tiff(bright), "b.tif"),
-        noise(9, 9, dtype="u2"),
-        saved(noise(50, 50, 3), "8bit.png"),
-        saved(b"text", "bad.png"),
-        np.ones((5, 5), np.float32),
-    ]
-    window = measure_window(sources)
-    every = np.concatenate([dark.ravel(), bright.ravel(), noise(9, 9, dtype="u2").ravel()])
-    assert window == pytest.approx(tuple(np.percentile(every, [0.1, 99.9])))
-    assert measure_window(sources[::-1]) == window == measure_window(sources, threads=1)
-
-
-def test_window_edges(saved: Saved) -> None:
-    assert measure_window([]) is None
-    assert measure_window([saved(noise(4, 4, 3)), np.zeros((3, 3))]) is None
-    flat = measure_window([np.full((4, 4), 700, np.uint16)])
-    assert flat == (700, 701)
-    nans = np.array([[[np.nan], [1.0], [np.inf]]], np.float32)
-    assert measure_window([saved(tiff(nans), "n.tif")]) == (1, 2)
-    assert measure_window([saved(tiff(nans[:, :1]), "all-nan.tif")]) is None
-    hidden = np.array([[[500, 65535], [9, 0]]], np.uint16)
-    assert measure_window([saved(png16(hidden), "h.png")]) == (500, 501)
-    truncated = saved(png16(noise(20, 20, 1, dtype="u2"))[:-300], "cut.png")
-    assert measure_window([truncated]) is None
-    # A sample sees every column, also where the width and the step share factors.
-    columns = np.tile(np.arange(64, dtype=np.uint16), (64, 1))
-    low, high = measure_window([columns], image_samples=256) or (0, 0)
-    assert low < 1
-    assert high > 62
-
-
-def test_eight_bit_files_cost_a_header_only(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = saved(noise(4, 4, 3))
-
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("decoded")
-
-    monkeypatch.setattr(images_module, "load", refuse)
-    assert measure_window([path]) is None
 
 
 # ---- thumbnails ----
@@ -352,11 +301,10 @@ def test_thumbnails_show_what_decode_sees(saved: Saved) -> None:
     assert thumbnail(image, View(roi=(0, 0, 10, 20)), (14, 14), 64).size == (32, 64)
     for fit in ("pad", "crop"):
         view = View(fit=fit, tiles=(2, 1))
-        small = thumbnail(image, view, (30, 40), 60)
-        frames = decode(image, view, (30, 40)).frames
-        both = np.rint(np.concatenate([*frames], axis=1).transpose(1, 2, 0) * 255)
+        small = thumbnail(image, view, (32, 40), 60)
+        both = decode(image, view, (32, 40)).canvas
         assert small.size == (40, 60)
-        np.testing.assert_array_equal(np.asarray(small), both)
+        np.testing.assert_array_equal(np.asarray(small), both.transpose(1, 2, 0))
     deep = saved(png16(noise(10, 10, 3, dtype="u2")))
     shown = np.asarray(thumbnail(deep, FULL, (8, 8), 10)) / 255
     np.testing.assert_allclose(shown, pixels(deep), atol=0.003)

@@ -1,4 +1,4 @@
-"""What people said of a run, kept to by the next one: constraints, numbers and names."""
+"""What people said of a run, taken over by the next one: groups, numbers, names and examples."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import pytest
 from PIL import Image
 
 from flawsort import AnomalyClusterer, OptionError, open_run
+from flawsort.labels.beginning import Clustered, begin
 from flawsort.labels.carry_over import Earlier
-from flawsort.labels.store import Session, read_labelling
+from flawsort.labels.session import Session, read_labelling, read_settled
+from flawsort.labels.suggestions import TeachingSpace
 from flawsort.runs.folder import EDITS
 from flawsort.runs.run import Run
 from helpers.plates import Cli, plate
@@ -49,7 +51,7 @@ def group_of(run: Run, start: str) -> int:
 
 def titles(folder: Path) -> dict[str, str]:
     run = open_run(folder)
-    labelling = read_labelling(folder, run)
+    labelling = read_settled(folder, run).settled
     names = run.table["name"]
     return {
         name.rpartition("/")[2]: labelling.groups[int(group)].title
@@ -57,16 +59,66 @@ def titles(folder: Path) -> dict[str, str]:
     }
 
 
-def test_confirmed_groups(here: Path) -> None:
+def test_decided_groups(here: Path) -> None:
     earlier = Earlier.of(here / "run")
     run = open_run(here / "run")
     dents = group_of(run, "dent")
     said = {
         run.table["name"][earlier.digests.index(digest)]: g
-        for digest, g in earlier.confirmed_groups.items()
+        for digest, g in earlier.decided_groups.items()
     }
     confirmed = {name for name in run.table["name"] if name.startswith("dent")} | {"streak09.png"}
     assert said == dict.fromkeys(confirmed, dents)
+
+
+def test_severities_and_notes_come_along(here: Path) -> None:
+    """Whatever the files are called now, in which order, and which images are gone."""
+    with Session(here / "run") as session:
+        row = session.run.table["name"].index("streak09.png")
+        session.edit("severity", {"group": 0, "severity": "major"}, session.version)
+        session.edit("note", {"group": 0, "note": "=left side"}, session.version)
+        session.edit("note", {"image": row, "note": "deep"}, session.version)
+        run, digest = session.run, session.run.table["sha256"][row]
+    images = run.images.take(range(len(run))[::-1][: len(run) - 1])
+    known = Earlier.of(here / "run").known(images)
+    assert (known.groups[0].severity, known.groups[0].note) == ("major", "=left side")
+    assert known.notes == {digest: "deep"}
+    order = np.arange(len(run))[::-1]
+    space = TeachingSpace.of(run)
+    found = Clustered(
+        [run.table["sha256"][row] for row in order],
+        run.labels[order],
+        replace(space, coordinates=space.coordinates[order]),
+    )
+    begun = begin(known, found)
+    assert begun.labelling.notes == {len(run) - 1 - row: "deep"}
+    assert begun.labelling.groups[0].severity == "major"
+
+
+def kind_of(name: str) -> str:
+    return name.rpartition("/")[2].removesuffix(".png").rstrip("0123456789")
+
+
+def test_more_images_never_fall_apart(here: Path, cli: Cli) -> None:
+    """However many clusters there are, reviewed kinds stay whole and good images stay good."""
+    kinds = ("dent", "streak", "good", "ring")
+    for folder, first in (("old", 30), ("new", 50)):
+        (here / folder).mkdir()
+        for number, kind in enumerate(kinds * 5, start=first):
+            Image.fromarray(plate(kind, number)).save(here / folder / f"{kind}{number}.png")
+    assert cli("cluster", "old", "-n", "good", "-o", "one", *SMALL).code == 0
+    with Session(here / "one") as session:
+        for kind in kinds:
+            rows = [row for row, name in enumerate(session.run.names) if kind_of(name) == kind]
+            to = {"to": "normal"} if kind == "good" else {"to": "new", "name": kind}
+            session.edit("move", {"images": rows, **to}, session.version)
+    line = ("cluster", "old", "new", "-n", "good", "-k", "13", "--labels-from", "one")
+    answer = cli(*line, "-o", "two", *SMALL)
+    assert answer.code == 0, answer.err
+    assert open_run(here / "two").n_clusters == 13
+    found = {(kind_of(name), title) for name, title in titles(here / "two").items()}
+    assert found == {("good", "normal"), *((kind, kind) for kind in kinds if kind != "good")}
+    assert len(read_labelling(here / "two").groups) == 4
 
 
 def test_again_with_more_images(here: Path, cli: Cli) -> None:
@@ -78,7 +130,7 @@ def test_again_with_more_images(here: Path, cli: Cli) -> None:
         *SMALL,
     )  # fmt: skip
     assert answer.code == 0, answer.err
-    assert "Note: From run: 2 names and 8 confirmed images.\n" in answer.out
+    assert "Note: From run: 2 names and 8 decided images.\n" in answer.out
     assert "From run: 2 names" in (here / "run2" / "report.html").read_text("utf-8")
     found = titles(here / "run2")
     assert len(found) == 20
@@ -92,9 +144,6 @@ def test_again_with_more_images(here: Path, cli: Cli) -> None:
     assert old["streak07.png"] == old["streak13.png"] == "long <streaks>"
     run = open_run(here / "run2")
     rows = {name.rpartition("/")[2]: row for row, name in enumerate(run.table["name"])}
-    # The run itself keeps to it, not its labels alone.
-    clusters = run.table["cluster"]
-    assert clusters[rows["streak09.png"]] == clusters[rows["dent00.png"]]
     assert after.confirmed[rows["streak09.png"]]
     assert not after.confirmed[rows["streak07.png"]]
     with Session(here / "run") as one, Session(here / "run2") as other:
@@ -155,7 +204,7 @@ def test_saving_from_python_and_kept_images(here: Path, fitted: AnomalyClusterer
     with pytest.raises(OptionError, match="holds edits of reviewers, which would be lost"):
         fitted.save(here / "run", overwrite=True)
     (here / "run" / EDITS).unlink()
-    (here / "run" / "assigned").mkdir()
+    (here / "run" / "assigned" / "monday").mkdir(parents=True)
     with pytest.raises(OptionError, match="keeps new images in 'assigned'"):
         fitted.save(here / "run", overwrite=True)
     line = ("cluster", "parts", "-o", "run", "--overwrite", "--labels-from", "run", *SMALL)
@@ -171,15 +220,17 @@ def test_other_kinds_without_an_image_of_their_own(here: Path) -> None:
         session.edit("move", {"images": [3], "to": 0}, session.version)
         session.edit("several", {"images": [4], "groups": [rust]}, session.version)
     run = open_run(here / "run")
-    payload = Earlier.of(here / "run").carried(run).payload
-    assert payload["several"]["4"] == [rust]
-    assert {"id": rust, "name": "rust", "role": "flaw"} in payload["groups"]
+    known = Earlier.of(here / "run").known(run.images)
+    assert known.several[run.table["sha256"][4]] == (rust,)
+    now = begin(known, Clustered(run.table["sha256"], run.labels, TeachingSpace.of(run))).labelling
+    assert now.several[4] == (rust,)
+    assert now.groups[rust].name == "rust"
 
 
 def test_copies_in_two_groups_say_nothing(here: Path) -> None:
     earlier = Earlier.of(here / "run")
     confirmed = np.flatnonzero(earlier.labelling.confirmed)
-    assert len(earlier.confirmed_groups) == len(confirmed)
+    assert len(earlier.decided_groups) == len(confirmed)
     one = confirmed[0]
     other = next(row for row in confirmed[1:])
     labels = earlier.labelling.labels.copy()
@@ -189,8 +240,8 @@ def test_copies_in_two_groups_say_nothing(here: Path) -> None:
     copies = replace(
         earlier, digests=tuple(digests), labelling=replace(earlier.labelling, labels=labels)
     )
-    assert digests[one] not in copies.confirmed_groups
-    assert len(copies.confirmed_groups) == len(confirmed) - 2
+    assert digests[one] not in copies.decided_groups
+    assert len(copies.decided_groups) == len(confirmed) - 2
 
 
 def test_what_a_run_began_with_is_not_undone(here: Path, cli: Cli) -> None:
@@ -211,9 +262,9 @@ def test_new_images_are_called_as_people_call_them(here: Path, cli: Cli) -> None
     answer = cli("assign", "parts", "--run", "run", "-q", "--no-cache", "--json")
     told = json.loads(answer.out)
     by_name = {row["name"]: row for row in told["images"]}
-    assert by_name["dent00.png"]["title"] == "dents"
-    assert by_name["streak07.png"]["title"] == "long <streaks>"
-    assert set(told["titles"].values()) == {"dents", "long <streaks>"}
+    assert by_name["dent00.png"]["group"] == "dents"
+    assert by_name["streak07.png"]["group"] == "long <streaks>"
+    assert set(told["counts"]) == {"dents", "long <streaks>", "Unsure"}
     assert "long <streaks>" in cli("assign", "parts", "--run", "run", "-q", "--no-cache").out
 
 
@@ -242,17 +293,17 @@ def test_a_note_says_what_comes_over(here: Path) -> None:
     images = run.images
     earlier = Earlier.of(here / "run")
     assert earlier.edited
-    said = earlier.confirmed_groups
+    said = earlier.decided_groups
     source = here / "run"
-    assert earlier.note(images) == f"From {source}: 2 names and 8 confirmed images."
+    assert earlier.note(images) == f"From {source}: 2 names and 8 decided images."
     one = [row for row, digest in enumerate(images.digests) if digest in said][:1]
-    assert earlier.note(images.take(one)).endswith(": 2 names and 1 confirmed image.")
+    assert earlier.note(images.take(one)).endswith(": 2 names and 1 decided image.")
     others = [row for row, digest in enumerate(images.digests) if digest not in said]
-    assert earlier.note(images.take(others)).endswith(": 2 names and no confirmed images.")
+    assert earlier.note(images.take(others)).endswith(": 2 names and no decided images.")
     (here / "run" / EDITS).unlink()
     with Session(here / "run") as session:
         session.edit("cut", {"k": 3}, 0)
-    only = "no names and no confirmed images, only the numbers of its groups."
+    only = "no names and no decided images, only the numbers of its groups."
     assert Earlier.of(here / "run").note(images) == f"From {source}: {only}"
 
 

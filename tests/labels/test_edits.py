@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import time
@@ -15,8 +16,10 @@ from scipy.optimize import linear_sum_assignment
 from flawsort.clusters.ward import cut, ward_linkage
 from flawsort.core.errors import OptionError
 from flawsort.labels.edit_checks import KINDS, Edit
-from flawsort.labels.edits import Spent, apply, effective, replay, spend
+from flawsort.labels.edits import Spent, apply, replay, spend
+from flawsort.labels.example_checks import packed
 from flawsort.labels.groups import Group, Labelling
+from flawsort.labels.log import effective
 from flawsort.labels.sentences import describe
 from helpers.bags import Array, blobs
 
@@ -50,6 +53,14 @@ def plain(labelling: Labelling) -> Naive:
         "groups": {group.id: (group.name, group.role) for group in labelling.groups.values()},
         "k": labelling.k,
         "next_id": labelling.next_id,
+        "rejected": {row: list(kinds) for row, kinds in labelling.rejected.items() if kinds},
+        "examples": {
+            one.sha256: (one.name, one.group, one.vector.tolist()) for one in labelling.examples
+        },
+        "answers": {image: (one.suggested, one.given) for image, one in labelling.answers.items()},
+        "audits": {row: (one.group, one.decided) for row, one in labelling.audits.items()},
+        "threshold": labelling.threshold,
+        "different": {tuple(sorted(pair)) for pair in labelling.different},
     }
 
 
@@ -72,20 +83,96 @@ def naive(entry: Edit, before: Naive) -> Naive:
     elif entry.kind == "merge":
         naive_merge(state, given["groups"], given["into"])
     elif entry.kind == "split":
-        groups[state["next_id"]] = (given.get("name", "").strip(), "flaw")
-        for row in given["images"]:
-            labels[row] = state["next_id"]
-        state["next_id"] += 1
+        naive_move(state, {"images": given["images"], "to": "new", "name": given.get("name", "")})
     elif entry.kind == "move":
+        whole = [
+            group
+            for group in set(labels)
+            if len(members(state, group)) > 1 and set(members(state, group)) <= set(given["images"])
+        ]
         naive_move(state, given)
+        to = state["labels"][given["images"][0]]
+        for row, (group, decided) in before["audits"].items():
+            if group in whole and not unsure(state, to):
+                state["audits"][row] = (to, decided)
     elif entry.kind == "several":
         for row in given["images"]:
             state["several"][row] = list(given["groups"])
+            for group in given["groups"]:
+                let_in(state, row, group)
     elif entry.kind == "accept":
-        rows = given.get("images") or members(state, given["group"])
-        state["confirmed"] = sorted({*state["confirmed"], *rows})
+        for row in given.get("images") or members(state, given["group"]):
+            naive_move(state, {"images": [row], "to": labels[row]}, confirm=True)
+    elif entry.kind == "audit":
+        row = given["image"]
+        before_it = (labels[row], row in state["confirmed"])
+        state["audits"].setdefault(row, before_it)
+        naive_move(state, {**given, "images": [row]})
+    elif entry.kind == "reject":
+        naive_reject(state, given)
+    elif entry.kind == "verdict":
+        state["threshold"] = given["threshold"]
+    elif entry.kind == "different":
+        state["different"].add(tuple(sorted(given["groups"])))
+    elif entry.kind == "teach":
+        to = naive_target(state, given)
+        for one in given["examples"]:
+            state["examples"].pop(one["sha256"], None)
+            if not unsure(state, to):
+                numbers = np.frombuffer(base64.b64decode(one["vector"]), np.float16).tolist()
+                state["examples"][one["sha256"]] = (one["name"], to, numbers)
     clean_several(state)
+    leave_rejected(state)
     return state
+
+
+def let_in(state: Naive, row: int, group: int) -> None:
+    if row in state["rejected"]:
+        state["rejected"][row] = [kind for kind in state["rejected"][row] if kind != group]
+        if not state["rejected"][row]:
+            del state["rejected"][row]
+
+
+def naive_reject(state: Naive, given: Any) -> None:
+    left = set()
+    for row in sorted(set(given["images"])):
+        known = state["rejected"].setdefault(row, [])
+        if given["group"] not in known:
+            known.append(given["group"])
+        if row in state["several"]:
+            state["several"][row] = [
+                kind for kind in state["several"][row] if not alike(state, kind, given["group"])
+            ]
+        if alike(state, state["labels"][row], given["group"]):
+            left.add(state["labels"][row])
+            kinds = [kind for kind in state["several"].get(row, []) if not unsure(state, kind)]
+            if kinds:
+                naive_move(state, {"images": [row], "to": kinds[0]}, confirm=None)
+                continue
+            if not state["several"].get(row):
+                state["several"].pop(row, None)
+            if row in state["confirmed"]:
+                state["confirmed"].remove(row)
+
+
+def leave_rejected(state: Naive) -> None:
+    """Undecided images leave groups that they are not of; decided ones do not."""
+    rows = []
+    for row, kinds in list(state["rejected"].items()):
+        own = state["labels"][row]
+        against = [kind for kind in kinds if alike(state, kind, own)]
+        if against and row in state["confirmed"]:
+            for kind in against:
+                let_in(state, row, kind)
+        elif against and not unsure(state, own):
+            rows.append(row)
+    if rows:
+        naive_move(state, {"images": sorted(rows), "to": "unsure"})
+
+
+def alike(state: Naive, one: int, other: int) -> bool:
+    roles = [state["groups"][group][1] for group in (one, other) if group in state["groups"]]
+    return one == other or roles == ["normal", "normal"]
 
 
 def naive_merge(state: Naive, merged: list[int], into: int) -> None:
@@ -98,24 +185,45 @@ def naive_merge(state: Naive, merged: list[int], into: int) -> None:
     state["labels"] = [into if label in others else label for label in state["labels"]]
     for row, kinds in state["several"].items():
         state["several"][row] = [into if kind in others else kind for kind in kinds]
+    for row, kinds in state["rejected"].items():
+        known = [into if kind in others else kind for kind in kinds]
+        shown = state["several"].get(row, [])
+        state["rejected"][row] = [kind for kind in dict.fromkeys(known) if kind not in shown]
+    state["rejected"] = {row: kinds for row, kinds in state["rejected"].items() if kinds}
+    for sha, (title, group, numbers) in state["examples"].items():
+        state["examples"][sha] = (title, into if group in others else group, numbers)
+    for row, (group, decided) in state["audits"].items():
+        state["audits"][row] = (into if group in others else group, decided)
+    state["answers"] = {
+        image: tuple(into if group in others else group for group in answer)
+        for image, answer in state["answers"].items()
+    }
+    pairs = [tuple(into if one in others else one for one in pair) for pair in state["different"]]
+    state["different"] = {tuple(sorted(pair)) for pair in pairs if pair[0] != pair[1]}
 
 
-def naive_move(state: Naive, given: Any) -> None:
+def naive_target(state: Naive, given: Any) -> int:
     groups, to = state["groups"], given["to"]
+    if not isinstance(to, str):
+        return int(to)
+    of_role = [group for group in sorted(groups) if groups[group][1] == to]
+    if to == "new" or not of_role:
+        role = "flaw" if to == "new" else to
+        groups[state["next_id"]] = (given.get("name", "").strip(), role)
+        of_role = [state["next_id"]]
+        state["next_id"] += 1
+    return int(of_role[0])
+
+
+def naive_move(state: Naive, given: Any, confirm: bool | None = False) -> None:
+    """confirm: also in an unsure group, as accept does; None: as it was."""
     left = {state["labels"][row] for row in given["images"]}
-    if isinstance(to, str):
-        of_role = [group for group in sorted(groups) if groups[group][1] == to]
-        if to == "new" or not of_role:
-            role = "flaw" if to == "new" else to
-            groups[state["next_id"]] = (given.get("name", "").strip(), role)
-            of_role = [state["next_id"]]
-            state["next_id"] += 1
-        to = of_role[0]
+    to = naive_target(state, given)
     for row in given["images"]:
         state["labels"][row] = to
-        state["confirmed"] = sorted(
-            {*state["confirmed"], row} - ({row} if unsure(state, to) else set())
-        )
+        if confirm is not None:
+            undecided = {row} if unsure(state, to) and not confirm else set()
+            state["confirmed"] = sorted({*state["confirmed"], row} - undecided)
     clean_several(state)
     for group in left - {to}:
         drop_if_empty(state, group)
@@ -123,6 +231,18 @@ def naive_move(state: Naive, given: Any) -> None:
 
 def unsure(state: Naive, group: int) -> bool:
     return bool(state["groups"][group][1] == "unsure")
+
+
+def test_a_kind_that_an_image_is_given_is_not_lost_when_it_leaves_it() -> None:
+    """It is suggested elsewhere, its cluster becomes empty, and the person names that cluster as
+    another kind."""
+    row = int(first().members(3)[0])
+    alone = after(edit("merge", groups=[3], into=2), edit("move", images=[row], to="new"))
+    group = int(alone.labels[row])
+    now = after(edit("several", images=[row], groups=[group], at=[0]), before=alone)
+    assert now.labels[row] == 0
+    assert now.several[row] == (group,)
+    assert group in now.groups
 
 
 def clean_several(state: Naive) -> None:
@@ -133,6 +253,9 @@ def clean_several(state: Naive) -> None:
 
 def drop_if_empty(state: Naive, group: int) -> None:
     shown = any(group in kinds for kinds in state["several"].values())
+    taught = any(group == one[1] for one in state["examples"].values())
+    if taught or group not in state["groups"]:
+        return
     if not members(state, group) and not state["groups"][group][0] and not shown:
         del state["groups"][group]
 
@@ -157,12 +280,19 @@ def check_cut(before: Naive, now: Naive, k: int) -> None:
     ).reshape(k, len(old))
     best = shared[linear_sum_assignment(-shared)].sum()
     heirs: dict[int, int] = {}
+    # Those that would come into a group that they are not of wait among the unsure ones.
+    out = {row for row in now["rejected"] if unsure(now, now["labels"][row])} - stay
     for number, rows in enumerate(clusters):
-        free = {now["labels"][row] for row in rows - stay}
+        free = {now["labels"][row] for row in rows - stay - out}
         assert len(free) <= 1
         for heir in free:
             heirs[number] = heir
     made = [heir for heir in heirs.values() if heir not in before["groups"]]
+    unseen = [rows for rows in clusters if rows - stay and not rows - stay - out]
+    if unseen:  # whether a group was made for one of them cannot be seen afterwards
+        assert before["next_id"] <= min(made, default=now["next_id"])
+        assert max(made, default=0) < now["next_id"]
+        return
     assert made == list(range(before["next_id"], before["next_id"] + len(made)))
     assert len(set(heirs.values())) == len(heirs)
     assert not any(heir in before["groups"] and unsure(before, heir) for heir in heirs.values())
@@ -173,7 +303,19 @@ def check_cut(before: Naive, now: Naive, k: int) -> None:
     below = shared[np.ix_(rest, left)]
     assert kept + below[linear_sum_assignment(-below)].sum() == best
     assert [now["labels"][row] for row in stay] == [before["labels"][row] for row in stay]
-    expected = {**before["groups"], **{group: ("", "flaw") for group in made}}
+    for row in out:
+        heir = next(heir for number, heir in heirs.items() if row in clusters[number])
+        assert any(alike(now, heir, kind) for kind in now["rejected"][row])
+    waits = {now["labels"][row] for row in out}
+    assert len(waits) <= 1
+    if not waits <= before["groups"].keys():
+        made.append(before["next_id"] + len(made))
+        assert waits == {made[-1]}
+        assert now["groups"][made[-1]] == ("", "unsure")
+    expected = {
+        **before["groups"],
+        **{group: ("", now["groups"][group][1]) for group in made if group in now["groups"]},
+    }
     want = {**before, "labels": now["labels"], "groups": expected, "k": k}
     want["next_id"] += len(made)
     want = copy.deepcopy(want)
@@ -191,6 +333,8 @@ def random_edit(rng: np.random.Generator, now: Labelling) -> Edit:
     name = str(rng.choice(["", "dent", " scratch ", "Delle \U0001f529"]))
     own = now.members(group).tolist()
     kind = str(rng.choice(KINDS[:-1]))
+    to: Any = [group, "normal", "unsure", "new"][rng.integers(4)]
+    named = {"name": name} if to == "new" else {}
     if kind == "name":
         return edit(kind, group=group, name=name)
     if kind == "role":
@@ -202,14 +346,29 @@ def random_edit(rng: np.random.Generator, now: Labelling) -> Edit:
         part = [int(row) for row in rng.permutation(own)[: rng.integers(1, len(own))]]
         return edit(kind, group=group, images=part, name=name)
     if kind == "move":
-        to: Any = [group, "normal", "unsure", "new"][rng.integers(4)]
-        return edit(kind, images=rows, to=to, **({"name": name} if to == "new" else {}))
+        return edit(kind, images=rows, to=to, **named)
+    if kind == "audit":
+        return edit(kind, image=rows[0], to=to, **named)
+    if kind == "teach":
+        examples = [example(int(one)) for one in rng.permutation(6)[: rng.integers(1, 3)]]
+        return edit(kind, examples=examples, to=to, **named)
+    if kind == "verdict":
+        return edit(kind, threshold=[None, 0, 0.5][rng.integers(3)])
+    if kind == "different" and len(ids) > 1:
+        return edit(kind, groups=[int(one) for one in rng.permutation(ids)[:2]])
+    if kind == "reject" and now.groups[group].role != "unsure":
+        some = [int(row) for row in rng.permutation(own)[:2]] if rng.random() < 0.7 else rows
+        return edit(kind, images=some or rows, group=group)
     if kind == "several":
         others = [int(one) for one in rng.choice(ids, rng.integers(0, 3))]
         return edit(kind, images=rows, groups=others)
     if kind == "accept" and own:
         return edit(kind, group=group) if rng.random() < 0.3 else edit(kind, images=rows[:2])
     return edit("cut", k=int(rng.integers(1, 12)))
+
+
+def example(number: int) -> dict[str, str]:
+    return packed(f"new {number}", f"{number:064x}", np.arange(3) + number)
 
 
 def check_sound(labelling: Labelling) -> None:
@@ -223,6 +382,16 @@ def check_sound(labelling: Labelling) -> None:
     for row, kinds in labelling.several.items():
         assert set(kinds) <= set(groups) - {int(labelling.labels[row])}
         assert len(set(kinds)) == len(kinds)
+    for row, kinds in labelling.rejected.items():
+        own = int(labelling.labels[row])
+        assert len(set(kinds)) == len(kinds)
+        assert groups[own].role == "unsure" or not any(
+            labelling.same_kind(kind, own) for kind in kinds
+        )
+        assert not set(kinds) & set(labelling.several.get(row, ()))
+    assert {one.group for one in labelling.examples} <= set(groups)
+    assert len({one.sha256 for one in labelling.examples}) == len(labelling.examples)
+    assert all(len(pair) == 2 for pair in labelling.different)
 
 
 # ---- each kind ----
@@ -269,7 +438,9 @@ def test_split() -> None:
     assert now.members(0).tolist() == rows[:2] + rows[4:]
     assert now.groups[4] == Group(4, "burr", "flaw")
     assert now.next_id == 5
-    np.testing.assert_array_equal(now.confirmed, before.confirmed)
+    # A person chose the images that are split off, and nothing else.
+    decided = {*np.flatnonzero(before.confirmed).tolist(), *rows[2:4]}
+    assert set(np.flatnonzero(now.confirmed).tolist()) == decided
     assert after(edit("split", group=0, images=rows[:1]), before=before).groups[4] == Group(4)
     assert after(edit("split", group=0, images=rows[:1], name=None)).groups[4] == Group(4)
 
@@ -433,11 +604,241 @@ def test_carry() -> None:
         "groups": {7: ("", "normal"), 9: ("cracks", "flaw"), 12: ("dents", "flaw")},
         "k": 5,
         "next_id": 13,
+        "rejected": {},
+        "examples": {},
+        "answers": {},
+        "audits": {},
+        "threshold": None,
+        "different": set(),
     }
     check_sound(now)
     few = {**carried(), "groups": [{"id": 1, "name": "", "role": "flaw"}], "labels": [1] * N}
     few["several"] = {}
     assert after(Edit("carry", few)).next_id == 4  # an id of this run is not given again either
+
+
+def test_carry_of_what_was_taught() -> None:
+    taught = {
+        "rejected": {"2": [9, 7], "1": [12], "4": [12]},
+        "examples": [{**example(3), "group": 9}],
+        "threshold": 0.25,
+        "different": [[9, 7]],
+    }
+    now = after(Edit("carry", {**carried(), **taught}))
+    check_sound(now)
+    # Image 1 was decided to be there; image 4 was not, so it leaves.
+    assert plain(now)["rejected"] == {2: [9, 7], 4: [12]}
+    assert now.groups[int(now.labels[4])] == Group(13, role="unsure")
+    assert (now.labels[1], now.labels[2]) == (12, 12)
+    assert plain(now)["examples"] == {f"{3:064x}": ("new 3", 9, [3.0, 4.0, 5.0])}
+    assert (now.threshold, now.different) == (0.25, {frozenset({7, 9})})
+    before = after(edit("audit", image=0, to=1), edit("accept", images=[3], at=[2]))
+    again = after(Edit("carry", carried()), before=before)
+    assert (again.audits, again.answers) == ({}, {})  # they measured another run
+
+
+# ---- what teaches ----
+
+
+def test_reject() -> None:
+    own = int(first().labels[0])
+    now = after(edit("reject", images=[0, 5], group=own))
+    place = int(now.labels[0])
+    assert now.groups[place] == Group(4, role="unsure")
+    assert now.rejected[0] == (own,)
+    assert not now.confirmed.any()
+    assert not now.answers  # nothing is known of what was suggested
+    again = after(edit("reject", images=[0], group=own), before=now)
+    assert (again.rejected[0], again.labels[0]) == ((own,), place)
+    other = (own + 1) % 4
+    more = after(edit("reject", images=[0], group=other), before=again)
+    assert more.rejected[0] == (own, other)
+    back = after(edit("move", images=[0], to=own), before=more)
+    assert (back.labels[0], back.rejected[0]) == (own, (other,))  # a later answer wins
+
+
+def test_reject_of_what_was_decided() -> None:
+    own = int(first().labels[0])
+    now = after(edit("accept", images=[0]), edit("reject", images=[0], group=own))
+    assert (now.groups[int(now.labels[0])].role, now.confirmed[0]) == ("unsure", False)
+    other = (own + 1) % 4
+    kept = after(edit("accept", images=[0]), edit("reject", images=[0], group=other))
+    assert (kept.labels[0], kept.confirmed[0]) == (own, True)
+    assert kept.rejected[0] == (other,)
+
+
+def test_reject_of_one_of_several_kinds() -> None:
+    own = int(first().labels[0])
+    one, two = [group for group in range(4) if group != own][:2]
+    before = after(edit("several", images=[0], groups=[one, two], at=[own]))
+    now = after(edit("reject", images=[0], group=two), before=before)
+    assert (now.labels[0], now.several[0], now.confirmed[0]) == (own, (one,), True)
+    now = after(edit("reject", images=[0], group=own), before=before)
+    assert (now.labels[0], now.several[0], now.confirmed[0]) == (one, (two,), True)
+    again = after(edit("several", images=[0], groups=[own], at=[one]), before=now)
+    assert (again.several[0], again.rejected[0]) == ((own,), ())
+
+
+def test_normal_groups_are_one_kind_to_reject() -> None:
+    roles = [edit("role", group=group, role="normal") for group in (1, 2)]
+    row = int(first().members(2)[0])
+    now = after(*roles, edit("reject", images=[row], group=1))
+    assert now.groups[int(now.labels[row])].role == "unsure"
+    back = after(edit("move", images=[row], to=2), before=now)
+    assert back.rejected[row] == ()
+    later = after(edit("reject", images=[row], group=1), *roles)  # the role comes afterwards
+    assert later.groups[int(later.labels[row])].role == "unsure"
+
+
+def test_answers_to_what_was_suggested() -> None:
+    now = after(edit("accept", images=[0], at=[2], suggested=[2]))
+    assert (now.labels[0], now.confirmed[0]) == (2, True)
+    assert plain(now)["answers"] == {0: (2, 2)}
+    log = [
+        edit("move", images=[1], to=3, suggested=[2]),
+        edit("reject", images=[2], group=1, at=[1], suggested=[1]),
+        edit("reject", images=[3], group=1, at=[0], suggested=[0]),  # says nothing of that
+        edit("several", images=[4], groups=[1], at=[2], suggested=[2]),
+        edit("split", group=1, images=[5], at=[1], suggested=[1]),
+        edit("move", images=[6], to="unsure", suggested=[1]),  # nor does this
+        edit("move", images=[1], to=2, suggested=[3]),  # has its answer
+        edit("accept", images=[7, 8, 9], at=[1, 3, 1], suggested=[1, 3, None]),
+        edit("move", images=[10, 11], to=0, suggested=[0, 3]),
+        edit("accept", images=[12]),  # nothing had been suggested
+    ]
+    now = after(*log)
+    several = {7: (1, 1), 8: (3, 3), 10: (0, 0), 11: (3, 0)}
+    one = {1: (2, 3), 2: (1, -2), 4: (2, 2), 5: (1, 4)}
+    assert plain(now)["answers"] == {**one, **several}
+    assert {row for row, answer in now.answers.items() if answer.together} == set(several)
+    merged = plain(after(edit("merge", groups=[2], into=3), before=now))["answers"]
+    assert merged == {**one, **several, 1: (3, 3), 4: (3, 3)}
+
+
+def test_answers_about_images_outside_the_run() -> None:
+    first_, second, third, fourth = (f"{number:064x}" for number in range(1, 5))
+    log = [
+        edit("teach", examples=[example(1), example(2)], to=2, suggested=[2, None]),
+        edit("teach", examples=[example(3)], to="new", name="rust", suggested=[-1]),
+        edit("teach", examples=[example(4)], to=0, suggested=[-1]),
+        edit("teach", examples=[example(1)], to=3, suggested=[2]),  # has its answer
+        edit("teach", examples=[example(5)], to="unsure", suggested=[2]),
+        edit("teach", examples=[example(6)], to=1),
+    ]
+    now = after(*log)
+    assert plain(now)["answers"] == {first_: (2, 2), third: (-1, -1), fourth: (-1, 0)}
+    assert second not in now.answers
+    assert now.answers[first_].together
+    assert not now.answers[third].together
+
+
+def test_edits_of_older_versions_measure_nothing() -> None:
+    """They note where images were shown, but not whether anything was suggested."""
+    log = [edit("accept", images=[0], at=[2]), edit("move", images=[1, 2], to=3, at=[0, 0])]
+    now = after(*log)
+    assert now.labels[:3].tolist() == [2, 3, 3]
+    assert not now.answers
+
+
+def test_an_accepted_group_is_what_was_shown() -> None:
+    now = after(edit("accept", group=1, images=[0, 1], at=[1, 1]))
+    assert now.labels[:2].tolist() == [1, 1]
+    assert np.flatnonzero(now.confirmed).tolist() == [0, 1]
+    assert spent_by([edit("accept", group=1, images=[0, 1], at=[1, 1])]) == 1
+
+
+def test_audit() -> None:
+    own = first().labels.tolist()
+    now = after(edit("accept", images=[1]), edit("audit", image=0, to=3))
+    now = after(edit("audit", image=1, to="new", name="rust"), before=now)
+    assert plain(now)["audits"] == {0: (own[0], False), 1: (own[1], True)}
+    assert (now.labels[0], now.groups[int(now.labels[1])].name) == (3, "rust")
+    assert now.confirmed[:2].all()
+    assert not now.answers  # nothing was suggested to the person
+    again = after(edit("audit", image=0, to=2), before=now)
+    assert (again.labels[0], plain(again)["audits"][0]) == (2, (own[0], False))
+    doubted = after(edit("audit", image=2, to="unsure"), before=now)
+    assert not doubted.confirmed[2]
+    into = (own[0] + 1) % 4
+    merged = after(edit("merge", groups=[own[0]], into=into), before=now)
+    assert plain(merged)["audits"][0] == (into, False)
+
+
+def test_the_audit_of_a_group_that_moves() -> None:
+    rows = first().members(1).tolist()
+    now = after(edit("accept", images=rows), edit("audit", image=rows[0], to=1))
+    some = after(edit("move", images=rows[1:], to=2), before=now)
+    assert plain(some)["audits"] == {rows[0]: (1, True)}
+    whole = after(edit("move", images=rows, to=2), before=now)
+    assert plain(whole)["audits"] == {rows[0]: (2, True)}  # and the image is there, as was right
+    # A group of one image: moving it says that both answers were wrong.
+    alone = after(edit("move", images=[rows[0]], to=1), edit("move", images=rows[1:], to=2))
+    audit = after(edit("audit", image=rows[0], to=1), before=alone)
+    assert plain(after(edit("move", images=[rows[0]], to=3), before=audit))["audits"] == {
+        rows[0]: (1, True)
+    }
+
+
+def test_teach() -> None:
+    now = after(edit("teach", examples=[example(1), example(2)], to="new", name="rust"))
+    assert now.groups[4] == Group(4, "rust")
+    assert [one.group for one in now.examples] == [4, 4]
+    assert now.examples[1].vector.dtype == np.float32
+    again = after(edit("teach", examples=[example(1)], to=2), before=now)
+    assert {one.sha256: one.group for one in again.examples} == {f"{1:064x}": 2, f"{2:064x}": 4}
+    merged = after(edit("merge", groups=[4], into=1), before=again)
+    assert [one.group for one in merged.examples] == [1, 2]
+    gone = after(edit("teach", examples=[example(1)], to="unsure"), before=again)
+    assert [one.sha256 for one in gone.examples] == [f"{2:064x}"]
+    # A group stays as long as an example is of it, even without a name and without an image.
+    nameless = after(edit("teach", examples=[example(1)], to="new"))
+    assert 4 in after(edit("cut", k=3), before=nameless).groups
+    moved = after(edit("move", images=[0], to=4), edit("move", images=[0], to=1), before=nameless)
+    assert 4 in moved.groups
+
+
+def test_verdict() -> None:
+    assert after(edit("verdict", threshold=0.3)).threshold == 0.3
+    assert after(edit("verdict", threshold=1)).threshold == 1.0
+    assert after(edit("verdict", threshold=1), edit("verdict", threshold=None)).threshold is None
+
+
+def test_different() -> None:
+    now = after(edit("different", groups=[3, 1]), edit("different", groups=[0, 2]))
+    assert now.different == {frozenset({1, 3}), frozenset({0, 2})}
+    assert after(edit("different", groups=[1, 3]), before=now).different == now.different
+    merged = after(edit("merge", groups=[3], into=2), before=now)
+    assert merged.different == {frozenset({1, 2}), frozenset({0, 2})}
+    assert after(edit("merge", groups=[3], into=1), before=now).different == {frozenset({0, 2})}
+
+
+def test_merge_of_a_group_and_one_that_an_image_is_not_of() -> None:
+    rows = {group: int(first().members(group)[0]) for group in (0, 1)}
+    before = after(
+        edit("accept", images=[rows[0]]),
+        edit("reject", images=[rows[0], rows[1]], group=2),
+        edit("several", images=[20], groups=[3]),
+        edit("reject", images=[20], group=2),
+    )
+    now = after(edit("merge", groups=[0, 1, 3], into=2), before=before)
+    assert (now.labels[rows[0]], now.rejected[rows[0]]) == (2, ())  # decided to be in it
+    assert now.groups[int(now.labels[rows[1]])].role == "unsure"  # only clustered into it
+    assert now.rejected[20] == ()  # a person gave it that kind
+
+
+def test_a_cut_keeps_what_was_taught() -> None:
+    before = after(
+        edit("reject", images=[0], group=int(first().labels[0])),
+        edit("audit", image=1, to=2),
+        edit("accept", images=[2], at=[1], suggested=[1]),
+        edit("teach", examples=[example(1)], to=3),
+        edit("verdict", threshold=0.5),
+        edit("different", groups=[0, 1]),
+    )
+    now = after(edit("cut", k=7), before=before)
+    for key in ("rejected", "audits", "answers", "examples", "threshold", "different"):
+        assert plain(now)[key] == plain(before)[key], key
+        assert plain(now)[key], key
 
 
 # ---- what makes no sense ----
@@ -451,7 +852,12 @@ CASES: list[tuple[str, Any, str]] = [
     ("name", {"group": 0}, r"name takes group, name\. Got 'group'\."),
     ("cut", {}, r"cut takes k\. Got none\."),
     ("cut", {"k": 2, "K": 3}, r"cut takes k\. Got 'k', 'K'\."),
-    ("split", {"group": 0}, r"split takes group, images, name \(optional\)\. Got 'group'\."),
+    (
+        "split",
+        {"group": 0},
+        r"split takes group, images, name \(optional\), at \(optional\), suggested "
+        r"\(optional\)\. Got 'group'\.",
+    ),
     (
         "name",
         {"group": 4, "name": "x"},
@@ -502,6 +908,27 @@ CASES: list[tuple[str, Any, str]] = [
     ("accept", {"group": 1, "images": [0]}, r"either group or images\. Got 'group', 'images'\."),
     ("accept", {"images": []}, r"images must hold at least one image"),
     ("accept", {"group": 9}, r"there is no group 9"),
+    ("accept", {"group": 1, "at": [1]}, r"at must hold one group for each image, \d+\. Got 1\."),
+    ("accept", {"images": [0], "at": [9]}, r"at: there is no group 9"),
+    ("accept", {"images": [0], "at": 1}, r"at must be a list of whole numbers"),
+    ("move", {"images": [0], "to": 1, "suggested": [1, 2]}, r"hold one for each image, 1\. Got 2"),
+    ("move", {"images": [0], "to": 1, "suggested": [True]}, r"suggested must be a list of whole"),
+    ("move", {"images": [0], "to": 1, "suggested": 1}, r"suggested must be a list of whole"),
+    ("reject", {"images": [0], "group": 9}, r"there is no group 9"),
+    ("reject", {"images": [], "group": 1}, r"images must hold at least one image"),
+    ("audit", {"image": N, "to": 1}, r"image must be rows of the run's table, 0 to 23\. Got 24"),
+    ("audit", {"image": [0], "to": 1}, r"image must be whole numbers\. Got \[0\]"),
+    ("audit", {"image": 0, "to": 1, "at": [1]}, r"audit takes image, to, name \(optional\)\. Got"),
+    ("verdict", {"threshold": 1.1}, r"threshold must be between 0 and 1\. Got 1\.1"),
+    ("verdict", {"threshold": -0.1}, r"threshold must be between 0 and 1\. Got -0\.1"),
+    ("verdict", {"threshold": True}, r"threshold must be between 0 and 1\. Got True"),
+    ("verdict", {"threshold": "1"}, r"threshold must be between 0 and 1\. Got '1'"),
+    ("verdict", {"threshold": float("nan")}, r"threshold must be between 0 and 1\. Got nan"),
+    ("verdict", {}, r"verdict takes threshold\. Got none"),
+    ("different", {"groups": [1]}, r"groups must be two different groups\. Got \[1\]"),
+    ("different", {"groups": [1, 1]}, r"groups must be two different groups\. Got \[1, 1\]"),
+    ("different", {"groups": [1, 2, 3]}, r"groups must be two different groups"),
+    ("different", {"groups": [1, 9]}, r"there is no group 9"),
     ("cut", {"k": 0}, r"k must be between 1 and 24 \(the number of images\)\. Got 0\."),
     ("cut", {"k": N + 1}, r"k must be between 1 and 24 \(the number of images\)\. Got 25\."),
     ("cut", {"k": "4"}, r"k must be a whole number\. Got '4'\."),
@@ -514,6 +941,12 @@ def test_nonsense_is_refused(kind: Any, payload: Any, text: str) -> None:
     with pytest.raises(OptionError, match=text) as caught:
         after(Edit(kind, payload))
     assert len(str(caught.value)) < 400
+
+
+def test_nothing_is_rejected_for_being_unsure() -> None:
+    unsure = after(edit("move", images=[0], to="unsure"))
+    with pytest.raises(OptionError, match=r"group must be a kind.* Got 4\."):
+        after(edit("reject", images=[0], group=4), before=unsure)
 
 
 def test_more_nonsense() -> None:
@@ -566,6 +999,15 @@ def test_more_nonsense() -> None:
         ({"k": None}, r"k must be a whole number"),
         ({"spent": -1}, r"spent must be 0 or more\. Got -1"),
         ({"spent": "1"}, r"spent must be a whole number\. Got '1'"),
+        ({"rejected": [1]}, r"rejected must map rows to group ids\. Got \[1\]"),
+        ({"rejected": {"1": [8]}}, r"rejected: there is no group 8"),
+        ({"rejected": {"24": [7]}}, r"rejected must be rows of the run's table"),
+        ({"examples": [{**packed("a", "0" * 64, np.ones(3))}]}, r"must each have group, name"),
+        ({"examples": [{**packed("a", "0" * 64, np.ones(3)), "group": 8}]}, r"no group 8"),
+        ({"threshold": 2}, r"threshold must be between 0 and 1\. Got 2"),
+        ({"different": 7}, r"different must be a list of pairs\. Got 7"),
+        ({"different": [[7, 8]]}, r"different: there is no group 8"),
+        ({"different": [[7, 7]]}, r"different must be two different groups"),
         ({"more": 1}, r"carry takes groups, labels, confirmed, several, k, spent \(optional\)"),
     ],
 )  # fmt: skip
@@ -588,12 +1030,12 @@ def test_nonsense_is_not_carried(change: dict[str, Any], text: str) -> None:
         ("role", {"group": 0, "role": "unsure"}, "Mark dents as unsure"),
         ("merge", {"groups": [3], "into": 0}, "Merge Group 3 into dents"),
         ("merge", {"groups": [3, 0, 2, 3], "into": 0}, "Merge Group 3 and Group 2 into dents"),
-        ("merge", {"groups": [0, 1, 3], "into": 2}, "Merge dents, Normal and Group 3 into Group 2"),
+        ("merge", {"groups": [0, 1, 3], "into": 2}, "Merge dents, normal and Group 3 into Group 2"),
         ("merge", {"groups": [0, 1, 3, 4], "into": 2}, "Merge 4 groups into Group 2"),
         ("split", {"group": 0, "images": [1]}, "Split 1 image from dents"),
         ("split", {"group": 0, "images": [1, 2], "name": "a"}, "Split 2 images from dents as a"),
         ("move", {"images": [1, 2, 2], "to": 0}, "Move 2 images to dents"),
-        ("move", {"images": [1], "to": "normal"}, "Move 1 image to Normal"),
+        ("move", {"images": [1], "to": "normal"}, "Move 1 image to normal"),
         ("move", {"images": [1], "to": "unsure"}, "Move 1 image to Unsure"),
         ("move", {"images": [1], "to": "new"}, "Move 1 image to a new group"),
         ("move", {"images": [1], "to": "new", "name": "rust"}, "Move 1 image to a new group rust"),
@@ -601,6 +1043,24 @@ def test_nonsense_is_not_carried(change: dict[str, Any], text: str) -> None:
         ("several", {"images": [1, 2], "groups": []}, "Mark 2 images as of one kind only"),
         ("accept", {"group": 0}, "Accept dents"),
         ("accept", {"images": [1, 2]}, "Accept 2 images"),
+        ("accept", {"group": 0, "images": [1, 2], "at": [0, 0]}, "Accept dents"),
+        ("reject", {"images": [1], "group": 0}, "Say that 1 image is not dents"),
+        ("reject", {"images": [1, 2], "group": 3}, "Say that 2 images are not Group 3"),
+        ("audit", {"image": 1, "to": 0}, "Audit 1 image as dents"),
+        ("audit", {"image": 1, "to": "normal"}, "Audit 1 image as normal"),
+        ("audit", {"image": 1, "to": "new", "name": "a"}, "Audit 1 image as a new group a"),
+        ("teach", {"examples": [example(1)], "to": 0}, "Teach dents with 1 new image"),
+        ("teach", {"examples": [example(1), example(2)], "to": "new", "name": "rust"},
+         "Teach a new group rust with 2 new images"),
+        ("verdict", {"threshold": 0.955}, "Set the limit for OK to 95.5%"),
+        ("verdict", {"threshold": None}, "Remove the limit for OK"),
+        ("different", {"groups": [3, 0]}, "Keep dents and Group 3 apart"),
+        ("severity", {"group": 0, "severity": "major"}, "Call dents major"),
+        ("severity", {"group": 3, "severity": "none"}, "Call Group 3 of no severity"),
+        ("severity", {"group": 3, "severity": ""}, "Take back how severe Group 3 is"),
+        ("note", {"group": 0, "note": "deep"}, "Note on dents: deep"),
+        ("note", {"image": 3, "note": "x" * 61}, f"Note on 1 image: {'x' * 59}\u2026"),
+        ("note", {"image": 3, "note": " "}, "Remove the note on 1 image"),
         ("cut", {"k": 12}, "Cut into 12 groups"),
         ("cut", {"k": 1}, "Cut into 1 group"),
         ("carry", carried(), "Take over 3 groups"),
@@ -660,6 +1120,7 @@ def naive_spent(log: list[Edit], states: list[Naive]) -> int:
     """states: before each edit of the log."""
     groups: set[int] = set()
     images: set[int] = set()
+    taught = 0
     for entry, before in zip(log, states, strict=True):
         given = entry.payload
         named = bool(given.get("name", "").strip())
@@ -667,11 +1128,14 @@ def naive_spent(log: list[Edit], states: list[Naive]) -> int:
             groups.add(given["group"])
         if entry.kind == "name" and named:
             groups.add(given["group"])
-        if entry.kind in ("split", "move") and named:
+        if entry.kind in ("split", "move", "audit", "teach") and named:
             groups.add(before["next_id"])
-        if entry.kind in ("move", "accept", "several"):
+        if entry.kind in ("move", "accept", "several", "reject"):
             images |= set(given.get("images", []))
-    return len(groups) + len(images)
+        if entry.kind == "audit":
+            images.add(given["image"])
+        taught += len(given.get("examples", []))
+    return len(groups) + len(images) + taught
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -101,7 +101,7 @@ def test_a_group_of_images_that_look_normal_is_normal() -> None:
 
 def test_titles() -> None:
     titles = [Group(7, role=role).title for role in ROLES]
-    assert titles == ["Group 7", "Normal", "Unsure"]
+    assert titles == ["Group 7", "normal", "Unsure"]
     assert [Group(7, "dents", role).title for role in ROLES] == ["dents"] * 3
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from flawsort import open_run
-from flawsort.labels.store import Session
+from flawsort.labels.session import Session
 from flawsort.outputs import notebook
-from flawsort.outputs.notebook import frame, groups, html, show, text
+from flawsort.outputs.notebook import frame, groups, html, show, state_of, text
 from flawsort.outputs.report import render_report
 from flawsort.runs.folder import REPORT, save_run
 from flawsort.runs.run import Run
@@ -54,23 +54,32 @@ def no_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestFrame:
     def test_every_column_of_the_run_is_there(self, run: Run) -> None:
         found = frame(run)
-        assert found.columns[:5] == ["name", "group", "title", "role", "confirmed"]
+        first = ["name", "group", "probability", "decided", "group_id", "role"]
+        assert found.columns[:6] == first
         assert {*run.table} < {*found.columns}
         for name, values in run.table.items():
             assert found[name] == values
         assert len(found) == 40
-        assert found["group"] == run.table["cluster"]
-        assert set(found["title"]) == {"Group 0", "Group 1", "Group 2", "Group 3"}
-        assert not any(found["confirmed"])
+        assert found["group_id"] == run.table["cluster"]
+        assert set(found["group"]) == {"Group 0", "Group 1", "Group 2", "Group 3"}
+        assert set(found["probability"]) == {None}
+        assert not any(found["decided"])
 
     def test_groups_as_people_left_them(self, edited: Run) -> None:
         found = frame(edited)
         moved = [row for row, cluster in enumerate(edited.table["cluster"]) if cluster == 3]
         assert found["cluster"] == edited.table["cluster"]
         for row in moved:
-            assert (found["group"][row], found["title"][row]) == (0, NAME)
-            assert found["confirmed"][row]
-        assert sum(found["confirmed"]) == len(moved)
+            assert (found["group_id"][row], found["group"][row]) == (0, NAME)
+            assert found["decided"][row]
+            assert found["probability"][row] is None
+        assert sum(found["decided"]) == len(moved)
+        # The rest are where the model suggests, with its probability.
+        state = state_of(edited)
+        assert found["group_id"] == state.suggestions.groups.tolist()
+        sure = [value for value in found["probability"] if value is not None]
+        assert sure
+        assert all(0 < value <= 1 for value in sure)
         assert set(found["role"]) == {"flaw", "unsure"}
 
 
@@ -87,7 +96,7 @@ class TestGroups:
         assert (first.name, first.title, first.role) == (NAME, NAME, "flaw")
         sizes = np.bincount(edited.labels)
         assert first.size == sizes[0] + sizes[3]
-        assert first.confirmed == sizes[3]
+        assert first.decided == sizes[3]
         assert (second.title, second.role) == ("Unsure", "unsure")
         assert third.number == 2
 

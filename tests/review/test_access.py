@@ -12,10 +12,10 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from flawsort import OptionError, Run, open_run
-from flawsort.review import access as guard
-from flawsort.review.access import Guard, is_loopback
 from flawsort.review.app import make_app
 from flawsort.runs.folder import save_run
+from flawsort.serving import access as guard
+from flawsort.serving.access import Guard, is_loopback
 from helpers.html import Page
 from helpers.review_client import HOST, Client, RunClient, check_state, closing_libraries, copied
 

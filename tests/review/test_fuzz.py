@@ -11,9 +11,17 @@ from urllib.parse import quote
 
 import pytest
 
-from flawsort.labels.store import read_labelling
+from flawsort import open_run
+from flawsort.labels.session import read_settled
 from flawsort.review.app import make_app
-from helpers.review_client import Reply, RunClient, check_state, closing_libraries, copied
+from helpers.review_client import (
+    Reply,
+    RunClient,
+    check_state,
+    closing_libraries,
+    copied,
+    keep_new_images,
+)
 
 N = 14
 NUMBERS = (0, 1, 2, 3, 13, 14, -1, 99, 2**31, 2**53, 2**63, 2**64, 10**30, -(2**63) - 1)
@@ -23,12 +31,13 @@ TEXTS = (
     "{}", "__class__", "e\u0301" * 99, "\u0663",
 )  # fmt: skip
 KINDS = (
-    "name", "role", "merge", "split", "move", "several", "accept", "cut", "carry", "undo", "redo",
-    "", "NAME", "__init__", "\x00", "paint",
+    "name", "role", "merge", "split", "move", "several", "accept", "reject", "audit", "teach",
+    "verdict", "different", "severity", "note", "cut", "carry", "undo", "redo", "", "NAME",
+    "__init__", "\x00", "paint",
 )  # fmt: skip
 FIELDS = (
     "group", "name", "role", "groups", "into", "images", "to", "k", "labels", "confirmed",
-    "several", "spent", "id", "x", "",
+    "several", "spent", "id", "image", "threshold", "examples", "at", "severity", "note", "x", "",
 )  # fmt: skip
 # A body beyond what Python writes: numbers that are none, and JSON that is none.
 RAW = (
@@ -84,6 +93,10 @@ class Fuzz:
             "images": self.random.sample(range(N), self.random.randrange(1, 6)),
             "to": self.random.choice([*ids, "new", "normal", "unsure"]),
             "k": self.random.randrange(1, N + 2),
+            "image": self.random.randrange(N + 1),
+            "threshold": self.random.choice((None, 0, 0.5, 1)),
+            "severity": self.random.choice(("", "critical", "major", "minor", "none")),
+            "note": self.random.choice(TEXTS),
         }
         chosen = self.random.sample(FIELDS, self.random.randrange(1, 5))
         return {
@@ -96,7 +109,9 @@ class Fuzz:
         fields = {
             "name": ("group", "name"), "role": ("group", "role"), "merge": ("groups", "into"),
             "split": ("group", "images"), "move": ("images", "to"), "several": ("images", "groups"),
-            "accept": ("group",), "cut": ("k",),
+            "accept": ("group",), "reject": ("images", "group"), "audit": ("image", "to"),
+            "verdict": ("threshold",), "cut": ("k",), "severity": ("group", "severity"),
+            "note": ("image", "note"),
         }  # fmt: skip
         kind = self.random.choice(sorted(fields))
         payload: dict[str, Any] = {}
@@ -113,13 +128,19 @@ class Fuzz:
             return json.dumps(self.value()).encode()
         schema = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
         names = self.described["components"]["schemas"][schema.rpartition("/")[2]]["properties"]
-        if "kind" in names and pick < 0.5:
+        if "kind" in names and pick < 0.6:
             return json.dumps(self.likely_edit(state)).encode()
         given = {
             "version": state["version"] if self.random.random() < 0.7 else self.value(),
             "kind": self.random.choice(KINDS) if self.random.random() < 0.9 else self.value(),
             "payload": self.payload(state) if self.random.random() < 0.9 else self.value(),
             "author": self.random.choice(TEXTS) if self.random.random() < 0.9 else self.value(),
+            "basis": state["basis"] if self.random.random() < 0.9 else self.value(),
+            "asker": self.random.choice(("ann", "ben-2", self.value())),
+            "of": self.random.choice((None, *range(1, 9), self.value())),
+            "rows": self.random.choice(([0], [1, 2], [3, 0], [5], self.value())),
+            "to": self.random.choice((0, 1, "new", "normal", "unsure", self.value())),
+            "name": self.random.choice((None, "dent", self.value())),
         }
         left = [name for name in names if self.random.random() < 0.95]
         if self.random.random() < 0.05:
@@ -133,6 +154,8 @@ class Fuzz:
             value: Any = self.random.choice(choices)
             if name == "run" and self.random.random() < 0.95:
                 value = "run"
+            if name == "name" and "assigned" in path and self.random.random() < 0.8:
+                value = "may"
             text = quote(str(value).encode("utf-8", "surrogatepass"), safe="")
             if parameter["in"] == "path":
                 path = path.replace(f"{{{name}}}", text)
@@ -145,7 +168,8 @@ class Fuzz:
         method, path, operation = self.random.choice(self.routes)
         if method == "post" or self.random.random() < 0.5:  # edits are what matters
             posts = [route for route in self.routes if route[0] == "post"]
-            method, path, operation = self.random.choice([*posts, *(posts[:1] * 4)])
+            edits = [route for route in posts if route[1].endswith("/edits")]
+            method, path, operation = self.random.choice([*posts, *(edits * 4)])
         target = self.target(path, operation)
         if method == "post":
             return self.client.post(target, self.body(operation, state))
@@ -155,10 +179,11 @@ class Fuzz:
 @pytest.mark.parametrize("seed", range(4))
 def test_no_request_breaks_it(saved: Path, tmp_path: Path, seed: int) -> None:
     folder = copied(saved, tmp_path)
+    keep_new_images(folder, open_run(folder))
     fuzz = Fuzz(RunClient(make_app([folder])), seed)
     state = fuzz.client.state()
     seen: dict[int, int] = {}
-    for _ in range(150):
+    for _ in range(200):
         reply = fuzz.send(state)
         assert reply.status < 500, reply
         seen[reply.status] = seen.get(reply.status, 0) + 1
@@ -170,12 +195,13 @@ def test_no_request_breaks_it(saved: Path, tmp_path: Path, seed: int) -> None:
         if reply.status >= 400:
             assert after == state
         state = after
-    # All sorts of answers came, or this would say nothing.
+    # All sorts of answers came, or this would say nothing. Another route makes all requests others:
+    # over many seeds at least 9 edits were taken.
     assert {200, 404, 422} <= seen.keys()
-    assert state["version"] > 10
+    assert state["version"] > 5
     assert min(seen[200], seen[422]) > 15
     assert RunClient(make_app([folder])).state() == state
-    assert read_labelling(folder).labels.tolist() == state["labels"]
+    assert read_settled(folder).settled.labels.tolist() == state["labels"]
 
 
 def test_it_is_the_same_each_time(saved: Path, tmp_path: Path) -> None:

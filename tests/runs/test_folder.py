@@ -20,10 +20,11 @@ from flawsort import AnomalyClusterer, BackboneError, Bags, Method, OptionError,
 from flawsort import open_run as open_
 from flawsort.backbones import DEFAULT_BACKBONE, BackboneChoice, catalogue, entry_path
 from flawsort.clusters.kinds import Regions
+from flawsort.core.tables import unguarded
 from flawsort.embeddings.regions import Outlines, mask_cells
 from flawsort.fitting.memory import Sizes
 from flawsort.runs.convert import make_run
-from flawsort.runs.folder import replace_files, save_run
+from flawsort.runs.folder import prepared_output, replace_files, save_run
 from flawsort.scores.engines import CpuEngine, CpuLimits, choose_engine
 from helpers import faults
 from helpers.faults import Fault, watched
@@ -40,8 +41,11 @@ from helpers.plates import (
     write_plates,
 )
 
-FILES = {
-    "embeddings.npy", "images.csv", "images.parquet", "layout.npy", "linkage.npy", "manifest.json",
+# What only a run has whose images were compared with others.
+PLACES = {"close-ups.bin", "close-ups.npy", "gallery.npz", "matches.bin", "matches.npy"}
+FILES = PLACES | {
+    "embeddings.npy", "health.json", "images.csv", "images.parquet", "layout.npy", "linkage.npy",
+    "manifest.json",
     "reference.npy", "region-embeddings.npy", "regions.csv", "regions.parquet", "report.html",
     "scores.npy", "thumbnails.bin", "thumbnails.npy", "views.npz", "weights.npy", "whitening.npy",
 }  # fmt: skip
@@ -49,12 +53,13 @@ FILES = {
 NOT_READ = {"manifest.json", "report.html", "images.csv", "regions.csv"}
 COLUMNS = {
     "images": [
-        "name", "path", "sha256", "cluster", "kinds", "score", "distance", "typicality",
-        "runner_up", "runner_up_distance", "flags",
+        "name", "path", "sha256", "group", "probability", "decided", "cluster", "kinds", "score",
+        "distance", "typicality", "runner_up", "runner_up_distance", "flags", "match",
+        "match_down", "match_across",
     ],
     "regions": [
         "name", "region", "cluster", "nearest", "confidence", "score", "heat", "x", "y", "width",
-        "height", "mask",
+        "height", "mask", "match", "match_down", "match_across",
     ],
 }  # fmt: skip
 # All but the quarter at the top left.
@@ -165,9 +170,10 @@ class TestRoundTrip:
         assert len(model.regions_) >= 14
         assert_same_values(model.regions_, fitted.regions_)
         assert model.kinds_ == fitted.kinds_
-        for name in ("method", "temperature", "spread", "heat", "mean_share", "axes"):
+        for name in ("method", "temperature", "spread", "heat", "mean_share"):
             assert getattr(model.describer_, name) == getattr(fitted.describer_, name)
         assert model.describer_.axes is not None
+        assert_same_values(model.describer_.axes, fitted.describer_.axes)
         (look,), (kept,) = fitted.describer_.looks, model.describer_.looks
         assert_same_values(kept, look)
         assert look.arrays().keys() == {"whitening", "mean-centre", "mean-whitening"}
@@ -183,7 +189,7 @@ class TestRoundTrip:
 
     def test_a_run_of_the_format_before(self, plates: Path, tmp_path: Path) -> None:
         """One view, neither calibrated scores nor mean patches, and no word of any of these."""
-        method = Method(calibrated=False, mean_share=0)
+        method = Method(calibrated=False, mean_share=0, shorten=0)
         model = AnomalyClusterer(**settings(n_clusters=2, method=method))
         model.fit(plates / "parts", normal=plates / "good").save(tmp_path / "run")
         path = tmp_path / "run" / "manifest.json"
@@ -197,14 +203,15 @@ class TestRoundTrip:
         stored["axes"] = stored["axes"]["extents"]
         for name in ("looks", "mean_share"):
             del stored[name]
-        for name in ("calibrated", "mean_share"):
+        for name in ("calibrated", "mean_share", "shorten"):
             del stored["method"][name]
         path.write_text(json.dumps(manifest), "utf-8")
         loaded = AnomalyClusterer.load(tmp_path / "run")
         loaded.cache = None
         assert loaded.describer_.method == method
         assert loaded.looks_normal_ is None
-        for name in ("axes", "temperature", "spread", "mean_share"):
+        assert_same_values(loaded.describer_.axes, model.describer_.axes)
+        for name in ("temperature", "spread", "mean_share"):
             assert getattr(loaded.describer_, name) == getattr(model.describer_, name)
         assert_same_values(loaded.describer_.looks[0], model.describer_.looks[0])
         new = [plate("dent", 60), plate("good", 61)]
@@ -277,7 +284,10 @@ class TestRoundTrip:
             none = np.empty(0, np.int64)
             embeddings = model.regions_.embeddings[:0]
             regions = Regions(Outlines.of([]), embeddings, none, none, np.empty(0))
-            model.fitted_ = dataclasses.replace(model.fitted_, regions=regions)
+            places = model.fitted_.places
+            assert places is not None
+            places = dataclasses.replace(places, of_regions=places.of_regions[:0])
+            model.fitted_ = dataclasses.replace(model.fitted_, regions=regions, places=places)
         assert len(model.regions_) == 0
         run = make_run(model.fitted_)
         assert run.region_embeddings.shape == (0, run.embeddings.shape[1])
@@ -301,7 +311,7 @@ class TestRoundTrip:
         model.save(tmp_path / "run")
         absent = {"whitening.npy"}
         if weights == "uniform":
-            absent |= {"reference.npy", "views.npz"}
+            absent |= {"reference.npy", "views.npz"} | PLACES
         assert contents(tmp_path / "run").keys() == FILES - absent
         assert open_(tmp_path / "run").whitening is None
         assert AnomalyClusterer.load(tmp_path / "run").describer_.looks[0].whitening is None
@@ -431,10 +441,10 @@ class TestRoundTrip:
         assert open_(saved).mask is None
 
     def test_lists_whitening_and_mask_are_not_needed(self, run: Run) -> None:
-        left_out = ("lists", "whitening", "mask")
+        left_out = ("lists", "whitening", "mask", "health")
         names = {field.name for field in dataclasses.fields(run)} - set(left_out)
         bare = Run(**{name: getattr(run, name) for name in names})
-        assert (bare.lists, bare.whitening, bare.mask) == (None, None, None)
+        assert (bare.lists, bare.whitening, bare.mask, bare.health) == (None, None, None, None)
 
     def test_a_backbone_file_is_found_from_any_folder_and_verified(
         self, plates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -496,12 +506,37 @@ class TestBytes:
             written = [row[name] for row in rows]
             if isinstance(values[0], float):
                 assert [float(cell) for cell in written] == pytest.approx(values, rel=1e-5)
+            elif name in ("probability", "decided"):  # nobody has decided or taught anything
+                nothing = {"probability": (None, ""), "decided": (False, "false")}[name]
+                assert list(zip(values, written, strict=True)) == [nothing] * len(rows)
             else:
                 assert written == [str(value) for value in values]
         labels = fitted.labels_ if which == "images" else fitted.regions_.labels
         assert [int(row["cluster"]) for row in rows] == labels.tolist()
         if which == "images":
             assert Path(rows[0]["path"]).is_absolute()
+
+    def test_a_run_that_does_not_say_what_its_groups_are_called(
+        self, run: Run, tmp_path: Path
+    ) -> None:
+        """Those of earlier versions have neither of the three columns."""
+        added = ("group", "probability", "decided")
+        table = {name: run.table[name] for name in run.table if name not in added}
+        flags = [
+            "looks-normal" if label else words
+            for label, words in zip(run.labels, table["flags"], strict=True)
+        ]
+        older = dataclasses.replace(run, table={**table, "flags": flags})
+        save_run(older, tmp_path / "older")
+        assert "group" not in (tmp_path / "older" / "images.csv").read_text().splitlines()[0]
+        opened = open_(tmp_path / "older")
+        assert list(opened.table) == COLUMNS["images"]
+        assert opened.table["group"] == ["normal" if label else "Group 0" for label in run.labels]
+        assert set(opened.table["probability"]) == {None}
+        assert set(opened.table["decided"]) == {False}
+        before = contents(tmp_path / "older")
+        assert AnomalyClusterer.load(tmp_path / "older").n_clusters_ == 2
+        assert contents(tmp_path / "older") == before
 
 
 class TestDamage:
@@ -704,6 +739,67 @@ class TestInterruption:
             assert contents(folder) == contents(saved)
 
 
+class TestTwoAtOnce:
+    def test_the_second_is_refused_before_it_begins(self, run: Run, tmp_path: Path) -> None:
+        folder = tmp_path / "run"
+        with prepared_output(folder, overwrite=False):
+            for way in (folder, tmp_path / "a/../run"):
+                (tmp_path / "a").mkdir(exist_ok=True)
+                with (
+                    pytest.raises(
+                        OptionError, match=r"Another flawsort is making a run in '.*run'"
+                    ),
+                    prepared_output(way, overwrite=True),
+                ):
+                    pass
+            save_run(run, folder, prepared=True)
+        assert fingerprint(open_(folder)) == fingerprint(run)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "run"]
+        with prepared_output(folder, overwrite=True):
+            pass
+
+    @pytest.mark.parametrize("when", ["before it is written", "while it is written"])
+    def test_a_place_that_was_taken_meanwhile(
+        self, run: Run, saved: Path, tmp_path: Path, when: str
+    ) -> None:
+        """As by another machine, where there are no locks: neither result is lost."""
+        folder = tmp_path / "run"
+
+        def take(*_: object) -> None:
+            if not folder.exists():
+                shutil.copytree(saved, folder)
+
+        with prepared_output(folder, overwrite=False):
+            if when == "before it is written":
+                take()
+            with pytest.raises(RunError, match="complete but could not be moved to") as told:
+                save_run(run, folder, prepared=True, furnish=take)
+        assert contents(folder) == contents(saved)
+        (kept,) = (path for path in tmp_path.iterdir() if path != folder)
+        assert f"It is in '{kept}'. Move it yourself." in str(told.value)
+        assert fingerprint(open_(kept)) == fingerprint(run)
+
+    def test_batches_that_a_killed_process_left_do_not_count(self, run: Run, copy: Path) -> None:
+        (copy / "assigned/.monday.partial-000000-1-0").mkdir(parents=True)
+        save_run(run, copy, overwrite=True)
+        (copy / "assigned/monday").mkdir(parents=True)
+        with pytest.raises(RunError, match="keeps new images in 'assigned', which would be lost"):
+            save_run(run, copy, overwrite=True)
+
+    def test_what_a_watched_folder_still_has_to_tell_is_not_lost(
+        self, run: Run, copy: Path
+    ) -> None:
+        (copy / "watch.sqlite").touch()
+        with pytest.raises(RunError, match=r"not be moved to .* its journal watch.sqlite would be"):
+            save_run(run, copy, overwrite=True)
+        with (
+            pytest.raises(OptionError, match=r"its journal watch\.sqlite would be lost"),
+            prepared_output(copy, overwrite=True),
+        ):
+            pass
+        assert (copy / "watch.sqlite").exists()
+
+
 class TestMap:
     def test_names_move_no_point(self, plates: Path, tmp_path: Path, run: Run) -> None:
         (tmp_path / "renamed").mkdir()
@@ -762,7 +858,7 @@ class TestNames:
         assert run.table["name"] == names
         text = (hostile / "run" / "images.csv").read_bytes().decode()
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
-        assert [row["name"] for row in rows] == names
+        assert [unguarded(row["name"]) for row in rows] == names
         assert all(Path(row["path"]).is_file() for row in rows)
         manifest = json.loads((hostile / "run" / "manifest.json").read_text("utf-8"))
         assert [entry["name"] for entry in manifest["inputs"]["images"]] == names

@@ -19,14 +19,14 @@ from flawsort.embeddings.describer import Describer
 from flawsort.fitting.source import embed_views
 from flawsort.images.find import array_images
 from flawsort.runs.convert import fitted_of, make_run
-from flawsort.runs.model import axes_of, looks_of, method_of, view_arrays
+from flawsort.runs.model import looks_of, method_of, view_arrays
 from flawsort.scores.views import CalibratedReference, stored_views
 from helpers.onnx_files import average_pool, two_strides
 from helpers.part_batches import assert_same_values
 from helpers.plates import NORMALS, contents, plate, plate_arrays
 
 NEW = [plate(kind, 50 + number) for number, kind in enumerate(("dent", "streak", "good"))]
-PLAIN = Method(calibrated=False, mean_share=0.0)
+PLAIN = Method(calibrated=False, mean_share=0.0, shorten=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def assert_same_state(one: Describer, other: Describer) -> None:
         other.temperature, other.spread, other.mean_share,
     )  # fmt: skip
     assert one.heat == other.heat
-    assert one.axes == other.axes
+    assert_same_values(one.axes, other.axes)
     for look, again in zip(one.looks, other.looks, strict=True):
         assert_same_values(look, again)
     assert one.reference is not None
@@ -167,8 +167,8 @@ def test_what_is_stored(fitted: AnomalyClusterer, folder: Path) -> None:
     assert [entry["grid"] for entry in run.manifest["beside"]] == [5]
     assert run.views is not None
     common = {
-        "view-0-places", "view-0-mean-centre", "view-1-reference", "view-1-places",
-        "view-1-whitening", "view-1-mean-centre",
+        "embedding-centre", "view-0-places", "view-0-mean-centre", "view-1-reference",
+        "view-1-places", "view-1-whitening", "view-1-mean-centre",
     }  # fmt: skip
     whitened = {"view-0-mean-whitening", "view-1-mean-whitening"}
     with_normals = fitted.fitted_.normals is not None
@@ -244,7 +244,9 @@ def test_a_file_that_holds_no_arrays(folder: Path, content: bytes) -> None:
         open_run(folder)
 
 
-@pytest.mark.parametrize("name", ["view-0-places", "view-1-places", "view-1-reference"])
+@pytest.mark.parametrize(
+    "name", ["view-0-places", "view-1-places", "view-1-reference", "embedding-centre"]
+)
 def test_a_missing_array(folder: Path, name: str) -> None:
     change_views(folder, lambda arrays: arrays.pop(name))
     with pytest.raises(RunError, match="is damaged"):
@@ -259,6 +261,7 @@ def test_a_missing_array(folder: Path, name: str) -> None:
         "view-1-whitening",
         "view-1-reference",
         "view-0-mean-centre",
+        "embedding-centre",
     ],
 )
 def test_an_array_of_another_shape(folder: Path, name: str) -> None:
@@ -290,7 +293,7 @@ def as_format_3(folder: Path) -> None:
     def older(manifest: dict[str, Any]) -> None:
         manifest["format"]["version"] = 3
         model = manifest["model"]
-        for name in ("calibrated", "mean_share"):
+        for name in ("calibrated", "mean_share", "shorten"):
             del model["method"][name], manifest["settings"][name]
         del model["looks"], model["mean_share"], manifest["settings"]["share of the mean patches"]
         (view,) = model.pop("views")
@@ -309,7 +312,7 @@ def as_format_3(folder: Path) -> None:
 def test_a_run_of_format_3_opens_and_assigns(
     networks: tuple[Path, Path], tmp_path: Path, normals: bool, pooling: str
 ) -> None:
-    method = Method(calibrated=False, mean_share=0.0, pooling=pooling)
+    method = Method(calibrated=False, mean_share=0.0, shorten=0.0, pooling=pooling)
     model = fit(networks[:1], normals=normals, method=method)
     model.save(tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "older")
@@ -324,7 +327,14 @@ def test_a_run_of_format_3_opens_and_assigns(
     assert opened.fitted_.opened == AnomalyClusterer.load(tmp_path / "run").fitted_.opened
     one, other = model.assign(NEW), opened.assign(NEW)
     np.testing.assert_array_equal(one[2], other[2])
-    assert_same_values(one[1], other[1])
+    assert other[1].looks_normal is not None  # such a run does not say which scores are normal
+    assert not other[1].looks_normal.any()
+    assert one[1].looks_normal is not None
+    assert (model.describer_.heat.normal_below is not None) == normals
+    unlike = np.where(one[1].labels == -2, -1, one[1].labels)
+    np.testing.assert_array_equal(unlike, other[1].labels)
+    for name in ("nearest", "confidence", "novelty", "placed"):
+        assert_same_values(getattr(one[1], name), getattr(other[1], name))
     parts = plate_arrays()
     np.testing.assert_array_equal(opened.predict(parts), model.predict(parts))
 
@@ -352,6 +362,21 @@ def test_other_formats_are_refused(folder: Path) -> None:
 
 def test_what_an_older_method_was() -> None:
     fields = {"pooling": "residual", "nearest_share": 0.2}
-    assert method_of({"method": fields}) == Method(calibrated=False, mean_share=0.0)
-    assert method_of({"method": fields, "looks": []}) == Method()
-    assert axes_of({"axes": None}, 9) is None
+    assert method_of({"method": fields}) == Method(calibrated=False, mean_share=0.0, shorten=0.0)
+    assert method_of({"method": fields, "looks": []}) == Method(shorten=0.0)
+
+
+def test_a_run_from_before_lengths_were_shortened(
+    networks: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model = fit(networks, method=Method(shorten=0.0))
+    model.save(tmp_path / "run")
+
+    def older(manifest: dict[str, Any]) -> None:
+        del manifest["model"]["method"]["shorten"], manifest["settings"]["shorten"]
+        del manifest["model"]["axes"]["shortening"]
+
+    change(tmp_path / "run", older)
+    opened = AnomalyClusterer.load(tmp_path / "run")
+    assert_same_state(opened.describer_, model.describer_)
+    np.testing.assert_array_equal(model.assign(NEW)[2], opened.assign(NEW)[2])

@@ -19,6 +19,7 @@ from flawsort.outputs.report import render_report
 from flawsort.runs import convert as storing
 from flawsort.runs import preview
 from flawsort.runs.folder import REPORT, save_run
+from flawsort.runs.pictures import SIDES, Sides, make_thumbnails
 from flawsort.runs.preview import Limits, shown_rows
 from flawsort.runs.run import Run
 from helpers.bags import same_partition
@@ -193,9 +194,9 @@ def large(fitted: AnomalyClusterer, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return tmp_path / "run"
 
 
-def thumbnails_of(model: AnomalyClusterer, count: int, **sides: Any) -> tuple[bytes, ...]:
+def thumbnails_of(model: AnomalyClusterer, count: int, sides: Sides = SIDES) -> tuple[bytes, ...]:
     size = model.fitted_.input_size
-    return storing.make_thumbnails(model.images_, model.view_, size, np.arange(count), **sides)
+    return make_thumbnails(model.images_, model.view_, size, np.arange(count), sides=sides)
 
 
 def test_thumbnails_are_made_of_what_is_shown(large: Path, fitted: AnomalyClusterer) -> None:
@@ -210,7 +211,7 @@ def test_thumbnails_are_made_of_what_is_shown(large: Path, fitted: AnomalyCluste
 
 
 def test_their_size_follows_what_is_shown(fitted: AnomalyClusterer) -> None:
-    made = [thumbnails_of(fitted, count, sides=((6, 32),), smallest=16) for count in (6, 7)]
+    made = [thumbnails_of(fitted, count, Sides(((6, 32),), smallest=16)) for count in (6, 7)]
     sizes = [next(len(one) for one in some if one) for some in made]
     assert sizes[0] > sizes[1]
 

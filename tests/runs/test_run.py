@@ -14,6 +14,7 @@ from flawsort.clusters.ward import linkage_of, ward_linkage
 from flawsort.core.records import RemoteFile, SetAside
 from flawsort.core.tables import NUMBER, Column
 from flawsort.embeddings.heat import HeatScale
+from flawsort.health.record import Finding, Health
 from flawsort.images.view import UnreadableImage
 from flawsort.runs import run as run_module
 from flawsort.runs.folder import open_run, save_run
@@ -38,9 +39,9 @@ def run() -> Run:
 
 
 class TestParts:
-    def test_every_field_is_stored_but_two(self) -> None:
+    def test_every_field_is_stored_but_three(self) -> None:
         names = {field.name for field in dataclasses.fields(Run)}
-        assert names - PARTS.keys() == {"manifest", "folder"}
+        assert names - PARTS.keys() == {"manifest", "folder", "fetch"}
 
     def test_no_two_parts_share_a_file(self) -> None:
         files = [file for part in PARTS.values() for file in part.files]
@@ -50,11 +51,14 @@ class TestParts:
     def test_files(self, run: Run) -> None:
         names = set(run.files())
         absent = {"valid.npy", "reference.npy", "whitening.npy", "mask"}
-        absent |= {"list-centres.npy", "list-offsets.npy", "views.npz"}
+        absent |= {"list-centres.npy", "list-offsets.npy", "views.npz", "gallery.npz"}
+        absent |= {"close-ups.bin", "close-ups.npy", "matches.bin", "matches.npy", "health.json"}
         assert names == {file for part in PARTS.values() for file in part.files} - absent
         full = dataclasses.replace(
             run, valid=np.ones(run.scores.shape, bool), mask=b"mask", whitening=np.eye(2),
             lists=(np.eye(2), np.arange(3)), reference=np.eye(2), views={"a": np.eye(2)},
+            gallery={"images": np.arange(2)}, close_ups=(b"",) * 6, matches=(b"",) * 6,
+            health=Health(),
         )  # fmt: skip
         assert set(full.files()) == names | absent
         assert full.files()["mask"] == b"mask"
@@ -67,6 +71,9 @@ class TestParts:
                 lists=(np.eye(2), np.arange(3)), reference=np.zeros((5, 2), np.float16),
                 views={"view-0-places": np.arange(3.0), "view-1-reference": np.eye(2)},
                 thumbnails=(b"a", b"", b"ccc", b"", b"e", b"f"),
+                gallery={"images": np.arange(2), "rows": np.arange(5)},
+                close_ups=(b"x", b"", b"y", b"", b"z", b""), matches=(b"", b"m") * 3,
+                health=Health((Finding("few", "Few.", "Add some.", 3.0, 1, ("a",)),), ("folders",)),
             )  # fmt: skip
         save_run(run, tmp_path / "run")
         opened = open_run(tmp_path / "run")
@@ -132,7 +139,7 @@ class TestProperties:
         assert (run.mode, run.n_clusters, run.grid) == ("with normals", 3, GRID)
         assert run.heat == HeatScale(0.2, 1.0)
         assert run.input_size == (64, 80)
-        assert run.view == View()
+        assert run.view == View(tiles=(1, 1))
         assert dataclasses.replace(run, manifest={**run.manifest, "backbone": None}).input_size == (
             256,
             256,
@@ -189,11 +196,14 @@ class TestProperties:
         ]
         run = build_run((0, 0, 0, 0), table={"path": paths}, manifest={"set_aside": aside})
         assert run.source(0) == Path("/a/b.png")
-        assert run.source(1) == RemoteFile("s3://bucket/c.png")
+        # A run may name any URL: none is read that the user did not ask for.
+        assert run.source(1) == RemoteFile("s3://bucket/c.png", asked=False)
+        asked = dataclasses.replace(run, fetch=("s3://bucket",))
+        assert asked.source(1) == RemoteFile("s3://bucket/c.png")
         with pytest.raises(UnreadableImage, match="was given as an array"):
             run.source(2)
         assert run.images.names == tuple(run.names)
-        assert run.images.sources[:2] == (Path("/a/b.png"), RemoteFile("s3://bucket/c.png"))
+        assert asked.images.sources[:2] == (Path("/a/b.png"), RemoteFile("s3://bucket/c.png"))
         assert run.images.digests == tuple(run.table["sha256"])
         assert run.images.set_aside == (SetAside("x", "is empty"),)
 

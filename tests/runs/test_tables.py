@@ -11,12 +11,18 @@ import pytest
 from flawsort.clusters.kinds import Regions
 from flawsort.clusters.placement import Placement, centres, place, typicality
 from flawsort.core.records import ImageSet
+from flawsort.core.tables import read_parquet
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.regions import Outlines
 from flawsort.runs.tables import (
+    IMAGES,
+    ImageGroups,
+    first_groups,
     image_flags,
     images_table,
+    normal_clusters,
     regions_table,
+    with_groups,
 )
 from helpers.bags import blobs
 
@@ -71,6 +77,17 @@ def test_the_table_has_one_plain_value_an_image() -> None:
     assert table["path"][0] == (Path.cwd() / "0.png").as_posix()
     assert table["path"][4] == ""
     assert table["sha256"] == list("abcde")
+    assert list(table)[:7] == [
+        "name",
+        "path",
+        "sha256",
+        "group",
+        "probability",
+        "decided",
+        "cluster",
+    ]
+    assert table["group"] == ["Group 0"] * 3 + ["Group 1"] * 2
+    assert (table["probability"], table["decided"]) == ([None] * 5, [False] * 5)
     assert table["cluster"] == [0, 0, 0, 1, 1]
     assert table["kinds"] == ["0", "0;1", "0;12;1", "1", "1;0"]
     assert table["score"] == [0, 1, 2, 3, 4]
@@ -84,6 +101,32 @@ def test_a_runner_up_that_is_not_there_is_at_distance_zero() -> None:
     table = images_table(image_set("a"), np.array([0]), np.ones(1), placed, ((0,),), [[]])
     assert table["runner_up"] == [-1]
     assert table["runner_up_distance"] == [0.0]
+
+
+def test_a_group_in_which_nearly_all_look_normal_is_called_so() -> None:
+    labels = np.array([0] * 10 + [1] * 10 + [2])
+    looks = np.array([True] * 9 + [False] + [True] * 8 + [False] * 2 + [True])
+    found = first_groups(labels, looks)
+    assert found.titles == ["normal"] * 10 + ["Group 1"] * 10 + ["normal"]
+    assert normal_clusters(labels, looks) == {0, 2}
+
+
+def test_groups_with_names_take_the_place_of_the_first() -> None:
+    groups = ImageGroups(["dent, deep", "normal"], [0.25, None], [False, True])
+    table = {
+        "later": ["x", "y"],
+        "cluster": [0, 1],
+        "group": ["Group 0", "Group 1"],
+        "name": ["a", "b"],
+    }
+    changed = with_groups(table, groups)
+    assert list(changed) == ["name", "group", "probability", "decided", "cluster", "later"]
+    assert table["group"] == ["Group 0", "Group 1"]
+    lines = IMAGES.csv(changed).splitlines()
+    assert lines[1:] == ['a,"dent, deep",0.25,false,0,x', "b,normal,,true,1,y"]
+    back = read_parquet(IMAGES.parquet(changed))
+    assert back == changed
+    assert read_parquet(IMAGES.parquet(back)) == back
 
 
 # ---- regions ----
@@ -107,7 +150,7 @@ def test_the_table_has_one_plain_value_a_region() -> None:
     assert json.loads(json.dumps(table)) == table
     assert list(table) == [
         "name", "region", "cluster", "nearest", "confidence", "score", "heat", "x", "y", "width",
-        "height", "mask",
+        "height", "mask", "match", "match_down", "match_across",
     ]  # fmt: skip
     assert table["name"] == [images.names[row] for row in (0, 0, 2)]
     assert table["region"] == [0, 1, 0]
@@ -131,5 +174,5 @@ def test_no_region_at_all() -> None:
         nothing,
     )  # fmt: skip
     table = regions_table(image_set("abc"), none, np.empty((0, 4)), HeatScale(0.0, 1.0))
-    assert len(table) == 12
+    assert len(table) == 15
     assert set(map(len, table.values())) == {0}

@@ -11,6 +11,7 @@ import pytest
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags
 from flawsort.scores import hausdorff as distances
+from flawsort.scores.distances import Factors
 from flawsort.scores.hausdorff import (
     HAUSDORFF_VARIANTS,
     hausdorff,
@@ -173,9 +174,10 @@ def test_every_pair_is_multiplied_once(
     compared: list[frozenset[int]] = []
     measure = distances._mean_distance
 
-    def counted(first: Array, second: Array, block_rows: int) -> float:
+    def counted(first: Factors, second: Factors, block_rows: int) -> float:
         assert block_rows == rows
-        compared.append(frozenset([row_of[first.tobytes()], row_of[second.tobytes()]]))
+        pair = (one.right[:, : bags.dim].tobytes() for one in (first, second))
+        compared.append(frozenset(row_of[bag] for bag in pair))
         return measure(first, second, block_rows)
 
     monkeypatch.setattr(distances, "_mean_distance", counted)

@@ -10,6 +10,7 @@ import pytest
 from flawsort.core.records import Bags
 from flawsort.scores import reference as references
 from flawsort.scores.engines import CpuEngine, CpuLimits
+from flawsort.scores.inverted_lists import highest
 from flawsort.scores.reference import (
     NormalReference,
     PeerCounts,
@@ -76,8 +77,8 @@ def test_beyond_the_limit_the_search_goes_through_lists() -> None:
     comparison = reference.compare(bags)
     assert reference.exact is False
     assert (
-        comparison.how
-        == "compared with 18 known-good patches, searched approximately (inverted lists)"
+        comparison.how == "compared with 18 known-good patches, searched approximately "
+        "(inverted lists; the highest-scoring patches exactly)"
     )
     # So few patches make ten lists, all of which are probed.
     exact = NormalReference.from_bags(normals, exact=True, engine=limited(0.0)).compare(bags)
@@ -102,7 +103,7 @@ def test_the_first_comparison_decides_for_all(first: float) -> None:
 def test_what_was_asked_for_is_not_decided_by_size(exact: bool) -> None:
     bank, engine = made_bags(3, seed=1).patches.reshape(-1, 5), limited(0.0 if exact else np.inf)
     reference = NormalReference(bank, exact=exact, engine=engine)
-    assert ("exactly" in reference.compare(made_bags(4)).how) is exact
+    assert ("approximately" in reference.compare(made_bags(4)).how) is not exact
     assert reference.exact is exact
 
 
@@ -170,6 +171,82 @@ def test_normals_are_scored_among_the_other_normals(masked: bool) -> None:
         close = np.isclose(scores[image][inside], distances[inside], atol=1e-4)
         assert (scores[image][inside] >= distances[inside] - 1e-4).all()
         assert close.mean() > 0.6
+
+
+def unlike_bags(n_images: int, *, seed: int) -> Bags:
+    """64 patches an image, so unlike each other that 16 lists miss many of the nearest ones."""
+    return Bags(unit_vectors(n_images, 64, 48, seed=seed, dtype=np.float16), (8, 8))
+
+
+def test_the_highest_scoring_patches_are_searched_again_exactly() -> None:
+    bags, normals = unlike_bags(6, seed=3), unlike_bags(40, seed=4)
+    reference = NormalReference.from_bags(normals, exact=False)
+    comparison = reference.compare(bags)
+    flat = bags.patches.reshape(-1, 48)
+    distances, index = naive_nearest(flat, reference.bank)
+    found = reference.lists.search(flat).distances.reshape(6, 64)
+    top = np.argsort(-found, axis=1)[:, :2]  # 1/32 of them
+    assert (np.take_along_axis(found, top, 1) > top_of(distances, top) + 1e-3).any()
+    np.testing.assert_allclose(
+        np.take_along_axis(comparison.scores, top, 1), top_of(distances, top), atol=1e-4
+    )
+    np.testing.assert_array_equal(
+        comparison.expected(np.arange(6), top), reference.bank[top_of(index, top)]
+    )
+    others = np.ones((6, 64), bool)
+    np.put_along_axis(others, top, False, 1)
+    np.testing.assert_array_equal(comparison.scores[others], found[others])
+
+
+def test_of_a_photo_of_many_tiles_few_are_searched_again() -> None:
+    assert highest(np.zeros((2, 1024)), None).shape == (2, 32)
+    assert highest(np.zeros((2, 126 * 1024)), None).shape == (2, 128)
+    assert highest(np.zeros((2, 3)), None).shape == (2, 1)
+
+
+def test_padding_is_not_searched_again() -> None:
+    bags, normals = unlike_bags(2, seed=3), unlike_bags(40, seed=4)
+    reference = NormalReference.from_bags(normals, exact=False)
+    found = reference.lists.search(bags.patches.reshape(-1, 48)).distances.reshape(2, 64)
+    order = np.argsort(-found, axis=1)
+    valid = np.ones((2, 64), bool)
+    np.put_along_axis(valid, order[:, :2], False, 1)
+    scores = reference.compare(Bags(bags.patches, (8, 8), valid)).scores
+    np.testing.assert_array_equal(scores[~valid], found[~valid])
+    exact, _ = naive_nearest(bags.patches.reshape(-1, 48), reference.bank)
+    top = order[:, 2:4]
+    np.testing.assert_allclose(np.take_along_axis(scores, top, 1), top_of(exact, top), atol=1e-4)
+
+
+@pytest.mark.parametrize("bank_bytes", [references.BANK_BYTES, 1_000 * 48 * 2])
+def test_of_known_good_images_too_without_their_own_patches(bank_bytes: int) -> None:
+    n = references.CALIBRATION_IMAGES + 4
+    normals = unlike_bags(n, seed=5)
+    reference = NormalReference.from_bags(normals, exact=False, bank_bytes=bank_bytes)
+    scores = reference.scores_of_normals(normals)
+    assert scores is not None
+    owner = references._bank_rows(normals, 0, len(reference.bank)) // 64
+    sample = np.sort(np.random.default_rng(0).permutation(n)[: references.CALIBRATION_IMAGES])
+    queries = normals.patches[sample].reshape(-1, 48)
+    images = np.repeat(sample, 64)
+    found = reference.lists.search(queries, not_from=(images, owner)).distances
+    found = found.reshape(len(sample), 64)
+    top = np.argsort(-found, axis=1)[:, :2]
+    wrong = 0
+    for row, image in enumerate(sample):
+        others = reference.bank[owner != image]
+        distances, _ = naive_nearest(normals.patches[image, top[row]], others)
+        np.testing.assert_allclose(scores[row, top[row]], distances, atol=1e-4)
+        wrong += int((found[row, top[row]] > distances + 1e-3).sum())
+    assert wrong > 0
+    others = np.ones(found.shape, bool)
+    np.put_along_axis(others, top, False, 1)
+    np.testing.assert_array_equal(scores[others], found[others])
+
+
+def top_of(values: Array, top: Array) -> Array:
+    """The values (n_images * n_patches,) of chosen patches (n_images, n_chosen)."""
+    return np.take_along_axis(values.reshape(len(top), -1), top, 1)
 
 
 def test_many_normals_are_scored_by_a_sample_and_few_not_at_all() -> None:

@@ -25,20 +25,21 @@ from flawsort.core.store import Store, prune
 # In bytes. The bags of an image take 0.48 MB with the preset default, so this is enough for about
 # 45,000 images.
 DEFAULT_LIMIT = 20 * 2**30
-# In pixels: the largest size that the file format can record.
+# In pixels or bytes: the largest size that the file format can record.
 ANY_SIZE = 2**64 - 1
-_SUFFIX = ".bag"
-_HEADER = struct.Struct("<4IQ")
+SUFFIX = ".bag"
+_HEADER = struct.Struct("<4I2Q")
 
 
 @dataclass(frozen=True)
 class Bag:
     """The patches of one image: (n_patches, dim) float16, their grid, and (n_patches,) which are
-    valid; None for all."""
+    valid; None for all. needs: the bytes that decoding the image takes."""
 
     patches: NDArray[np.float16]
     grid: tuple[int, int]
     valid: Bools | None = None
+    needs: int = 0
 
 
 def default_cache_folder() -> Path:
@@ -58,7 +59,9 @@ class BagCache:
     """Bags in a folder by image content, for one setting of backbone and view.
 
     max_pixels: the largest image that is accepted. A bag that was stored with a higher limit counts
-    as missing, because its image may be too large. limit: the size of all bags together, in bytes.
+    as missing, because its image may be too large. memory: the bytes that decoding an image may
+    take; a bag whose image takes more counts as missing too, so that what is in the cache decides
+    no result. limit: the size of all bags together, in bytes.
     """
 
     def __init__(
@@ -67,12 +70,14 @@ class BagCache:
         setting: Mapping[str, Any],
         *,
         max_pixels: int = ANY_SIZE,
+        memory: int = ANY_SIZE,
         limit: int = DEFAULT_LIMIT,
     ) -> None:
         self._folder = folder
         self._max_pixels = min(max_pixels, ANY_SIZE)
+        self._memory = memory
         self._limit = limit
-        self._store = Store(folder, setting, suffix=_SUFFIX)
+        self._store = Store(folder, setting, suffix=SUFFIX)
 
     def load(self, digest: str) -> Bag | None:
         """The bag of the image with that content; None if it is missing or damaged."""
@@ -80,7 +85,8 @@ class BagCache:
         if content is None:
             return None
         bag, accepted_pixels = _unpack(content)
-        return bag if accepted_pixels <= self._max_pixels else None
+        allowed = accepted_pixels <= self._max_pixels and bag.needs <= self._memory
+        return bag if allowed else None
 
     def store(self, digest: str, bag: Bag) -> None:
         """Store a bag. Errors are ignored: on a full or read-only disk the next run is slower."""
@@ -89,13 +95,13 @@ class BagCache:
 
     def prune(self) -> None:
         """Remove the least recently used bags of all settings until the rest fits the limit."""
-        prune(self._folder, _SUFFIX, self._limit)
+        prune([(self._folder, SUFFIX)], self._limit)
 
 
 def _packed(bag: Bag, max_pixels: int) -> list[Piece]:
     """The content of a file in pieces, so that the patches are written without a copy."""
     return [
-        _HEADER.pack(*bag.grid, bag.patches.shape[1], bag.valid is not None, max_pixels),
+        _HEADER.pack(*bag.grid, bag.patches.shape[1], bag.valid is not None, max_pixels, bag.needs),
         np.ascontiguousarray(bag.patches, "<f2").data.cast("B"),
         b"" if bag.valid is None else np.packbits(bag.valid).tobytes(),
     ]
@@ -103,7 +109,7 @@ def _packed(bag: Bag, max_pixels: int) -> list[Piece]:
 
 def _unpack(content: memoryview) -> tuple[Bag, int]:
     """The bag, and the limit on pixels that it was stored with."""
-    rows, cols, dim, masked, max_pixels = _HEADER.unpack_from(content)
+    rows, cols, dim, masked, max_pixels, needs = _HEADER.unpack_from(content)
     count = rows * cols
     stop = _HEADER.size + count * dim * 2
     patches = np.frombuffer(content[_HEADER.size : stop], "<f2").reshape(count, dim)
@@ -111,4 +117,4 @@ def _unpack(content: memoryview) -> tuple[Bag, int]:
     if masked:
         bits = np.frombuffer(content[stop:], np.uint8)
         valid = np.unpackbits(bits, count=count).astype(bool)
-    return Bag(patches.astype(np.float16), (rows, cols), valid), max_pixels
+    return Bag(patches.astype(np.float16), (rows, cols), valid, needs), max_pixels

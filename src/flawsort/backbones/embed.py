@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,17 @@ from flawsort.backbones.cache import Bag, BagCache
 from flawsort.backbones.float16 import to_half
 from flawsort.backbones.patches import patch_embeddings
 from flawsort.core.errors import InputError, OptionError
-from flawsort.core.records import Bags, Bools, ImageSet, Progress, SetAside, Source
-from flawsort.core.threads import in_threads, single_threaded_blas
+from flawsort.core.records import (
+    Bags,
+    Bools,
+    ImageSet,
+    Progress,
+    RemoteFile,
+    SetAside,
+    Source,
+)
+from flawsort.core.threads import blocks, in_threads, n_threads, single_threaded_blas
+from flawsort.images.budget import BUDGET
 from flawsort.images.view import Pixels, UnreadableImage, View, decode
 
 # Frames per batch, fewer if they have more pixels than this together. Each thread works on one
@@ -25,10 +34,20 @@ from flawsort.images.view import Pixels, UnreadableImage, View, decode
 # `batch_frames` of their own.
 BATCH_FRAMES = 2
 BATCH_PIXELS = 2 * 256 * 256
-# The number of files that are read before a thread is free to decode them.
+# The number of files that are read before a thread is free to decode them, and the share of the
+# budget for decoding that all of them together may take. Larger files, and those of more than so
+# many bytes, are read by that thread.
 READ_AHEAD = 8
+READ_SHARE = 0.25
+LARGEST_READ_AHEAD = 2**26
+# Batches for each thread that wait or are in work.
+BATCHES_AHEAD = 2
 # A patch is valid if at least this share of it lies inside the region of interest, not on padding.
 MIN_INSIDE = 0.5
+
+
+# What is decoded: an array, the content of a file, or a file that is not read yet.
+Content: TypeAlias = NDArray[Any] | bytes | Path | RemoteFile
 
 
 @dataclass(frozen=True)
@@ -71,27 +90,38 @@ class _Embedder:
 
     @property
     def images_per_batch(self) -> int:
-        return max(1, self.batch_frames // (self.view.tiles[0] * self.view.tiles[1]))
+        return max(1, self.batch_frames // (self.view.layout[0] * self.view.layout[1]))
 
     def bags(self, loaded: Sequence[Pixels | str]) -> list[Bag | str]:
         """The bag of each image, or the reason why it has none."""
         usable = [pixels for pixels in loaded if isinstance(pixels, Pixels)]
         if not usable:
             return [pixels for pixels in loaded if isinstance(pixels, str)]
-        frames = np.concatenate([pixels.frames for pixels in usable])
+        info = self.backbone.info
         halves = []
-        for start in range(0, len(frames), self.batch_frames):
-            maps = self.backbone.feature_maps(frames[start : start + self.batch_frames])
-            info = self.backbone.info
+        for frames in self._frames(usable):
+            maps = self.backbone.feature_maps(frames)
             singles, grid = patch_embeddings(maps, info.pooling_kernel, info.grid)
             halves.append(to_half(singles))
         patches = halves[0] if len(halves) == 1 else np.concatenate(halves)
         per_image = patches.reshape(len(usable), -1, *patches.shape[1:])
         bags = iter(
-            _one_bag(tiles, grid, self.view.tiles, pixels.inside)
+            _one_bag(tiles, grid, self.view, info.input_size, pixels.inside)
             for tiles, pixels in zip(per_image, usable, strict=True)
         )
         return [pixels if isinstance(pixels, str) else next(bags) for pixels in loaded]
+
+    def _frames(self, usable: Sequence[Pixels]) -> Iterator[NDArray[np.float32]]:
+        """The frames of all images, as many as the backbone gets at a time. Those of one large
+        photo are made as they are needed."""
+        if len(usable) == 1:
+            (pixels,) = usable
+            for block in blocks(len(pixels.corners), self.batch_frames):
+                yield pixels.some(block.start, block.stop)
+            return
+        frames = np.concatenate([pixels.frames for pixels in usable])
+        for block in blocks(len(frames), self.batch_frames):
+            yield frames[block]
 
 
 def frames_at_once(backbone: Backbone) -> int:
@@ -101,6 +131,16 @@ def frames_at_once(backbone: Backbone) -> int:
         return suited
     height, width = backbone.info.input_size
     return min(BATCH_FRAMES, max(1, BATCH_PIXELS // (height * width)))
+
+
+def joined_grid(grid: tuple[int, int], view: View, size: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of the patches of all tiles together. grid: of one tile. size: of the
+    backbone's input."""
+    rows, columns = (
+        round(cells * canvas / side)
+        for cells, canvas, side in zip(grid, view.canvas(size), size, strict=True)
+    )
+    return rows, columns
 
 
 def cache_setting(backbone: Backbone, view: View) -> dict[str, object]:
@@ -141,7 +181,7 @@ def embed(
         cache.prune()
     if collected.patches is None:
         raise nothing_usable(_reasons(collected, images), kind)
-    return Embedded(*_finish(collected, images))
+    return Embedded(*_finish(collected, images, embedder))
 
 
 def embed_batch(
@@ -154,7 +194,7 @@ def embed_batch(
     if collected.patches is None:
         bad = zip(images.names, images.digests, strict=True)
         return None, images.without([SetAside(name, collected.bad[d]) for name, d in bad])
-    return _finish(collected, images)
+    return _finish(collected, images, embedder)
 
 
 def _collect(
@@ -209,67 +249,90 @@ def _embed_missing(
 ) -> Iterator[tuple[list[str], list[Bag | str]]]:
     """Batches of digests, each digest with its bag or the reason why it has none.
 
-    One thread reads files ahead, so that no processor waits for the disk. Each batch is then
-    processed by one thread, which keeps it in that processor's cache.
+    One thread reads files ahead, so that no processor waits for the disk; large ones are read when
+    the budget for decoding has room for them. Each batch is then processed by one thread, which
+    keeps it in that processor's cache.
     """
     per_batch = embedder.images_per_batch
     view, size = embedder.view, embedder.backbone.info.input_size
+    waiting = READ_AHEAD + BATCHES_AHEAD * n_threads() * per_batch
+    most = min(LARGEST_READ_AHEAD, int(READ_SHARE * BUDGET.limit) // waiting)
 
-    def work(
-        batch: tuple[list[str], list[NDArray[Any] | bytes | str]],
-    ) -> tuple[list[str], list[Bag | str]]:
+    def work(batch: tuple[list[str], list[Content | str]]) -> tuple[list[str], list[Bag | str]]:
         names, contents = batch
-        loaded = [_pixels(content, view, size) for content in contents]
-        bags = embedder.bags(loaded)
+        loaded = [
+            _pixels(content, view, size, name)
+            for name, content in zip(names, contents, strict=True)
+        ]
+        needs = [0 if isinstance(one, str) else one.needs for one in loaded]
+        bags = [
+            replace(bag, needs=need) if isinstance(bag, Bag) else bag
+            for bag, need in zip(embedder.bags(loaded), needs, strict=True)
+        ]
         for name, bag in zip(names, bags, strict=True):
             if cache and isinstance(bag, Bag):
                 cache.store(name, bag)
         return names, bags
 
-    contents = in_threads(_content, zip(sources, digests, strict=True), threads=1, ahead=READ_AHEAD)
+    contents = in_threads(
+        lambda source: _content(source, most), sources, threads=1, ahead=READ_AHEAD
+    )
     batches = (
         (digests[start : start + per_batch], list(islice(contents, per_batch)))
         for start in range(0, len(digests), per_batch)
     )
     with single_threaded_blas():
-        yield from in_threads(work, batches)
+        yield from in_threads(work, batches, ahead=BATCHES_AHEAD)
 
 
-def _content(entry: tuple[Source, str]) -> NDArray[Any] | bytes | str:
-    """The array, or the content of the file, or the reason why it cannot be used."""
-    source, digest = entry
+def _content(source: Source, most: int) -> Content | str:
+    """The array, or the content of a file of at most this many bytes, or the larger file itself,
+    or the reason why it cannot be used."""
     if isinstance(source, np.ndarray):
         return source
     try:
-        content = source.read_bytes()
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
-    # The cache is keyed by content, so the decoded bytes must be those that were hashed.
-    if hashlib.sha256(content).hexdigest() != digest:
-        return "it changed while it was being read"
-    return content
+        with source.open() if isinstance(source, RemoteFile) else source.open("rb") as file:
+            content = file.read(most + 1)
+    except (OSError, MemoryError) as error:
+        return _unreadable(error)
+    return content if len(content) <= most else source
 
 
-def _pixels(content: NDArray[Any] | bytes | str, view: View, size: tuple[int, int]) -> Pixels | str:
+def _unreadable(error: OSError | MemoryError) -> str:
+    reason = getattr(error, "strerror", None) or str(error) or "there is not enough memory"
+    return f"cannot be read: {reason}"
+
+
+def _pixels(content: Content | str, view: View, size: tuple[int, int], digest: str) -> Pixels | str:
+    """digest: the cache is keyed by content, so the decoded bytes must be those that were hashed.
+    That of an array is of its values."""
     if isinstance(content, str):
         return content
+    known = None if isinstance(content, np.ndarray) else digest
     try:
-        return decode(content, view, size)
+        return decode(content, view, size, digest=known)
     except (UnreadableImage, OptionError) as error:
         return str(error)
+    except (OSError, MemoryError) as error:
+        return _unreadable(error)
 
 
 def _one_bag(
     tiles: NDArray[np.float16],
     grid: tuple[int, int],
-    layout: tuple[int, int],
+    view: View,
+    size: tuple[int, int],
     inside: Bools | None,
 ) -> Bag | str:
-    """Join the tiles (n_tiles, n_patches, dim) of an image into one bag on one grid."""
-    (rows, cols), (down, across), dim = grid, layout, tiles.shape[2]
-    patches = tiles.reshape(down, across, rows, cols, dim).transpose(0, 2, 1, 3, 4)
-    patches = np.ascontiguousarray(patches).reshape(-1, dim)
-    whole = (down * rows, across * cols)
+    """Join the tiles (n_tiles, n_patches, dim) of an image into one bag on one grid. size: of the
+    backbone's input."""
+    down, across = (
+        _joined(*axis)
+        for axis in zip(view.layout, view.steps(size), view.canvas(size), size, grid, strict=True)
+    )
+    tile = down[0][:, None] * view.layout[1] + across[0]
+    patches = tiles[tile, down[1][:, None] * grid[1] + across[1]].reshape(-1, tiles.shape[2])
+    whole = (len(down[0]), len(across[0]))
     if inside is None:
         return Bag(patches, whole)
     valid = _share_inside(inside, whole) >= MIN_INSIDE
@@ -277,6 +340,31 @@ def _one_bag(
         return "nothing of it lies inside the region of interest"
     patches[~valid] = patches[np.argmax(valid)]
     return Bag(patches, whole, valid)
+
+
+def _joined(
+    n_tiles: int, step: int, canvas: int, side: int, cells: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each cell of the joined grid, along one axis, the tile that it is taken from, and its
+    cell there: that of the tile whose middle is nearest, so that borders are left out where tiles
+    overlap. step, canvas, side: in pixels, from tile to tile, of all tiles and of one. cells: of a
+    tile."""
+    count = round(cells * canvas / side)
+    middles = (np.arange(count) + 0.5) * canvas / count
+    tile = np.clip(np.rint((middles - side / 2) / step), 0, n_tiles - 1).astype(np.int64)
+    cell = np.floor((middles - tile * step) * cells / side).astype(np.int64)
+    return tile, np.clip(cell, 0, cells - 1)
+
+
+def _tile_of(grid: tuple[int, int], view: View, size: tuple[int, int]) -> tuple[int, int] | None:
+    """Rows and columns of the patches of one tile; None if there is only one. grid: of all."""
+    if view.layout == (1, 1):
+        return None
+    rows, columns = (
+        round(cells * side / canvas)
+        for cells, side, canvas in zip(grid, size, view.canvas(size), strict=True)
+    )
+    return rows, columns
 
 
 def _share_inside(inside: Bools, grid: tuple[int, int]) -> NDArray[np.float64]:
@@ -289,7 +377,7 @@ def _share_inside(inside: Bools, grid: tuple[int, int]) -> NDArray[np.float64]:
     return share.ravel()
 
 
-def _finish(collected: _Collected, images: ImageSet) -> tuple[Bags, ImageSet]:
+def _finish(collected: _Collected, images: ImageSet, embedder: _Embedder) -> tuple[Bags, ImageSet]:
     """Remove the rows of unusable files, in place, because two copies may not fit in memory."""
     bad = [
         SetAside(name, collected.bad[digest])
@@ -304,15 +392,26 @@ def _finish(collected: _Collected, images: ImageSet) -> tuple[Bags, ImageSet]:
             patches[to] = patches[row]
         patches = patches[: len(good)]
         valid = None if valid is None else valid[good]
-    return Bags(patches, collected.grid, valid), images.without(bad)
+    tile = _tile_of(collected.grid, embedder.view, embedder.backbone.info.input_size)
+    return Bags(patches, collected.grid, valid, tile=tile), images.without(bad)
 
 
-def nothing_usable(aside: Sequence[SetAside], kind: str = "image") -> InputError:
+class NothingUsable(InputError):  # noqa: N818
+    """None of the images of a set can be used. set_aside: all of them."""
+
+    def __init__(self, problem: str, set_aside: Sequence[SetAside]) -> None:
+        super().__init__(problem)
+        self.set_aside = tuple(set_aside)
+
+
+def nothing_usable(aside: Sequence[SetAside], kind: str = "image") -> NothingUsable:
     """The error for a set without usable images. aside: the images that were set aside."""
     if len(aside) == 1:
-        return InputError(f"No usable {kind}: '{aside[0].name}' was set aside: {aside[0].reason}.")
-    first = f" The first, '{aside[0].name}': {aside[0].reason}." if aside else ""
-    return InputError(f"No usable {kind}: all {len(aside):,} were set aside.{first}")
+        what = f"'{aside[0].name}' was set aside: {aside[0].reason}."
+    else:
+        first = f" The first, '{aside[0].name}': {aside[0].reason}." if aside else ""
+        what = f"all {len(aside):,} were set aside.{first}"
+    return NothingUsable(f"No usable {kind}: {what}", aside)
 
 
 def _reasons(collected: _Collected, images: ImageSet) -> list[SetAside]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.backbones.graphs import open_graph
+
 if TYPE_CHECKING:
     import onnxruntime
 
@@ -25,9 +27,4 @@ def to_half(values: NDArray[np.float32]) -> NDArray[np.float16]:
 
 @cache
 def _session() -> onnxruntime.InferenceSession:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    path = Path(__file__).with_name("half.onnx")
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return open_graph(Path(__file__).with_name("half.onnx"))

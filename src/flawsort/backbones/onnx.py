@@ -12,6 +12,8 @@ import numpy as np
 
 from flawsort.backbones.base import BackboneInfo
 from flawsort.backbones.catalogue import Entry, read_entry, read_file
+from flawsort.backbones.external_data import digest_with, external_files
+from flawsort.backbones.graphs import open_graph, runtime
 from flawsort.core.errors import BackboneError, first_line
 from flawsort.core.records import Floats
 
@@ -40,12 +42,13 @@ class OnnxBackbone:
 
     def __init__(
         self,
-        content: bytes,
+        content: bytes | Path,
         info: BackboneInfo,
         image_size: int | None,
         outputs: tuple[str, ...] | None = None,
     ) -> None:
-        """outputs: the names of the outputs to use; None for all that are feature maps."""
+        """content: of the file; its path if it names others. outputs: the names of the outputs to
+        use; None for all that are feature maps."""
         self._session = _open_session(content, info.name)
         self._outputs = None if outputs is None else list(outputs)
         _check_outputs(outputs, [output.name for output in self._session.get_outputs()], info.name)
@@ -71,16 +74,27 @@ class OnnxBackbone:
     def from_file(
         cls, path: Path, image_size: int | None, outputs: tuple[str, ...] | None = None
     ) -> OnnxBackbone:
-        """Load any ONNX file with one image input and at least one feature-map output."""
+        """Load any ONNX file with one image input and at least one feature-map output, and the
+        files with weights that it names."""
         content = read_file(path)
-        digest, name = hashlib.sha256(content).hexdigest(), path.name
+        files = external_files(content, path)
+        digest, name = digest_with(hashlib.sha256(content).hexdigest(), files), path.name
+        known = digest
         if outputs is not None:  # other outputs make another backbone of the same file
             chosen = ",".join(outputs)
             digest = hashlib.sha256(f"{digest}{OUTPUTS_MARK}{chosen}".encode()).hexdigest()
             name += f"{OUTPUTS_MARK}{chosen}"
         open_size = (OPEN_INPUT_SIZE, OPEN_INPUT_SIZE)
         info = BackboneInfo(name, digest, "not recorded", "a file given by path", open_size)
-        return cls(content, info, image_size, outputs)
+        if not files:
+            return cls(content, info, image_size, outputs)
+        # onnxruntime finds them beside the file, so it reads all of them itself.
+        loaded = cls(path, info, image_size, outputs)
+        if digest_with(hashlib.sha256(read_file(path)).hexdigest(), files) != known:
+            raise BackboneError(
+                f"The backbone '{path}' changed while it was being loaded. Try again."
+            )
+        return loaded
 
     def feature_maps(self, pixels: Floats) -> list[Floats]:
         """pixels: (n, 3, height, width), RGB in 0..1. Returns maps (n, channels, rows, cols)."""
@@ -111,10 +125,9 @@ class OnnxBackbone:
         return [out[: len(pixels) - missing] for out in maps]
 
 
-def _open_session(content: bytes, name: str) -> onnxruntime.InferenceSession:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
+def _open_session(content: bytes | Path, name: str) -> onnxruntime.InferenceSession:
+    onnx = runtime()
+    options = onnx.SessionOptions()
     options.log_severity_level = 3
     # One thread per call: `embed` calls from several threads, which never wait for each other.
     # Threads inside one call would wait for each other after every layer.
@@ -122,9 +135,10 @@ def _open_session(content: bytes, name: str) -> onnxruntime.InferenceSession:
     if _products_overflow():
         options.add_session_config_entry(_EXACT_PRODUCTS, "1")
     try:
-        return onnxruntime.InferenceSession(
+        session: onnxruntime.InferenceSession = onnx.InferenceSession(
             content, sess_options=options, providers=["CPUExecutionProvider"]
         )
+        return session
     except Exception as error:
         raise BackboneError(
             f"Backbone '{name}' is not an ONNX file that onnxruntime can load: {first_line(error)}"
@@ -138,10 +152,7 @@ def _products_overflow() -> bool:
     They cost dinov2-small as much again as the rounding to eight bits (a cosine of .995). The exact
     products are right everywhere, but with VNNI they take 1.6 times as long.
     """
-    import onnxruntime
-
-    path = Path(__file__).with_name("overflow.onnx")
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = open_graph(Path(__file__).with_name("overflow.onnx"))
     rows, columns = np.full((16, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
     products = session.run(None, {"rows": rows, "columns": columns})[0]
     return bool((products != 64 * 255 * 127).any())

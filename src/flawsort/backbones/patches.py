@@ -59,14 +59,17 @@ def _pooled(maps: NDArray[np.float32], rows: int, cols: int, kernel: int) -> NDA
 
 @cache
 def _pool_and_resize(old: int, new: int, kernel: int) -> NDArray[np.float32]:
-    """(new, old): a matrix that sums over `kernel` neighbours, fewer at the border, and then
-    resizes.
+    """(new, old): a matrix that takes `kernel` times the mean over `kernel` neighbours, of which
+    the border has fewer, and then resizes.
 
-    A sum does as well as a mean with zero padding, because only directions matter in the end.
+    Only directions matter in the end, so the factor changes nothing: away from the border the mean
+    is a plain sum. At the border it is not, because resizing joins patches there with others.
     """
     reach = kernel // 2
-    neighbours = np.abs(np.subtract.outer(np.arange(old), np.arange(old))) <= reach
-    return (resizing(old, new) @ neighbours).astype(np.float32)
+    near = np.abs(np.subtract.outer(np.arange(old), np.arange(old))) <= reach
+    means = near * (kernel / near.sum(axis=1, keepdims=True))
+    matrix: NDArray[np.float32] = (resizing(old, new) @ means).astype(np.float32)
+    return matrix
 
 
 def _scale_to(length: float, vectors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -15,14 +15,19 @@ from flawsort._version import __version__
 from flawsort.cli import (
     assign,
     backbones,
+    cache,
     cluster,
+    config,
     console,
     demo,
+    doctor,
     evaluate,
     export,
     paper,
     report,
     review,
+    serve,
+    watch,
 )
 from flawsort.cli.options import PlainCommand
 from flawsort.core.errors import FlawsortError
@@ -31,13 +36,14 @@ app = typer.Typer(
     name="flawsort",
     help="Sort images of products by the kind of flaw they show.",
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 for command in (
     cluster.cluster,
     assign.assign,
+    watch.watch,
+    serve.serve,
     review.review,
     export.export,
     evaluate.evaluate,
@@ -45,9 +51,14 @@ for command in (
     backbones.backbones,
     paper.paper,
     demo.demo,
+    config.config,
+    cache.cache,
+    doctor.doctor,
 ):
     app.command(cls=PlainCommand)(command)
 
+# Options for all commands, which may stand after the command, too.
+ANYWHERE = ("--debug", "--no-config")
 # The exit code that shells expect after Ctrl-C.
 INTERRUPTED = 130
 KEPT = " Finished images are in the cache; run the same command again to continue."
@@ -56,6 +67,7 @@ LEFT = {
     "cluster": KEPT,
     "assign": KEPT,
     "demo": KEPT,
+    "watch": " The same command goes on where it was.",
     "paper": " Finished results are kept; run the same command again to continue.",
     "review": " Every edit was saved when it was made.",
 }
@@ -63,11 +75,13 @@ LEFT = {
 
 def main() -> None:
     """Run the command line. A FlawsortError prints one line and exits with code 2."""
+    console.replace_closed_streams()
     console.never_fail_on_odd_characters()
-    arguments = [word for word in sys.argv[1:] if word != "--debug"]
-    debug = len(arguments) < len(sys.argv) - 1
+    arguments = [word for word in sys.argv[1:] if word not in ANYWHERE]
+    debug = "--debug" in sys.argv
+    alone = ["--no-config"] if "--no-config" in sys.argv else []
     try:
-        code = app(args=arguments, prog_name="flawsort", standalone_mode=False)
+        code = app(args=[*alone, *arguments], prog_name="flawsort", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):  # older versions of the parser convert the first
         code = INTERRUPTED
     except Exception as error:
@@ -122,6 +136,12 @@ def _common(
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error; for any command.")
+    ] = False,
+    no_config: Annotated[
+        bool,
+        typer.Option(
+            "--no-config", help="Do not use the options in flawsort.toml; for any command."
+        ),
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flawsort.cli import console
+from flawsort.cli.assign_summary import show_assignment
 from flawsort.cli.options import (
     Address,
     Arithmetic,
     Cache,
     Device,
+    Fetch,
     Glob,
     Json,
     NoCache,
@@ -22,20 +24,17 @@ from flawsort.cli.options import (
     Runner,
     Sources,
     Workers,
+    among,
     cache_folder,
 )
 from flawsort.core.errors import OptionError
-from flawsort.core.text import pluralise
 
 if TYPE_CHECKING:
-    from flawsort.core.records import ImageSet, Ints, Progress
+    from flawsort.core.records import Progress
     from flawsort.core.tables import Table
-    from flawsort.estimator import AnomalyClusterer
-    from flawsort.runs.run import Run
-
-SHOWN_ROWS = 40
-SHOWN_PERIODS = 12
-NEW_KIND = "New kind"
+    from flawsort.daily.sorter import Sorted
+    from flawsort.labels.newcomers import Newcomers
+    from flawsort.labels.session import State
 
 
 def assign(
@@ -57,7 +56,9 @@ def assign(
     by: Annotated[
         str,
         typer.Option(
-            metavar="WHAT", help="Count images by day, week, month or folder, or by a CSV of lots."
+            metavar="WHAT",
+            help="Count images by day, week, month or folder, or by a CSV of lots.",
+            autocompletion=among("day", "week", "month", "folder"),
         ),
     ] = "day",
     device: Device = None,
@@ -69,11 +70,12 @@ def assign(
     parts: Parts = None,
     cache: Cache = None,
     no_cache: NoCache = False,
+    fetch: Fetch = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Sort new images into the groups of a run. Group -1 is for kinds that the run does not
-    have."""
+    """Sort new images into the groups of a run, by what people taught it in the review: a group by
+    name, normal, or a new kind."""
     check_table_path(output)
     with console.showing_progress(quiet) as progress:
         result = assign_images(
@@ -93,6 +95,8 @@ def assign(
             },
             cache=cache_folder(cache, no_cache),
             progress=progress,
+            notice=console.notice(quiet),
+            fetch=fetch or [],
         )
     if as_json:
         console.print_json(result)
@@ -111,192 +115,107 @@ def assign_images(
     where: dict[str, Any],
     cache: str | Path | None,
     progress: Progress | None,
+    notice: Callable[[str], None] | None = None,
+    fetch: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Sort new images into the groups of a run. Returns a summary for JSON.
 
     output: the table to write. keep_as: the name under which the run keeps the images, for the
     review. by: count images by "day", "week", "month" or "folder", or by a CSV file. where: the
-    parameters of AnomalyClusterer.load that choose device and runner.
+    parameters of AnomalyClusterer.load that choose device and runner. notice: as of
+    AnomalyClusterer. fetch: as of a Run, for the pictures of what matches best.
     """
     import numpy as np
 
-    from flawsort.core.tables import as_rows
-    from flawsort.embeddings.weights import image_scores
-    from flawsort.estimator import AnomalyClusterer
+    from flawsort.daily.sorter import Sorter
+    from flawsort.fitting.foresight import note_on_shrunk
     from flawsort.images.find import find_images
-    from flawsort.runs.assigned import (
-        ASSIGNED,
-        NEW_IMAGES,
-        SortedImages,
-        check_name,
-        proposals,
-        propose_kinds,
-    )
-    from flawsort.runs.folder import open_run
+    from flawsort.images.inputs import notes_on_files
+    from flawsort.runs.assigned import check_name, keep
+    from flawsort.runs.preview import SHOWN_IMAGES
     from flawsort.runs.trends import SPANS, periods
 
     # Refuse a bad run or device before reading many files.
-    run = open_run(folder)
-    model = AnomalyClusterer.from_run(run, **where)
-    if keep_as is not None:
-        check_name(folder, keep_as)
-    span = by if by in SPANS else Path(by)
-    images = find_images(sources, glob=glob)
-    periods(images.names, images.sources, span)  # refuses a bad table of lots early, too
-    model.cache, model.progress = cache, progress
-    usable, found, scores = model.assign(images, keep_parts=True)
-    when = periods(usable.names, usable.sources, span)
-    proposed = propose_kinds(found.unseen, model.linkage_, model.n_clusters_)
-    table = NEW_IMAGES.build(
-        SortedImages(
-            usable,
-            found,
-            image_scores(scores, None),
-            _titles(run, folder, found.labels.tolist()),
-            when,
-            proposals(found.labels.tolist(), proposed),
-        )
-    )
-    if output is not None:
-        write_table(table, output)
-    if keep_as is not None:
-        _keep(folder, keep_as, model, usable, table, by)
-    model.discard_parts()
+    with Sorter(folder, where=where, cache=cache, fetch=fetch) as sorter:
+        if keep_as is not None:
+            check_name(folder, keep_as)
+        span = by if by in SPANS else Path(by)
+        images = find_images(sources, glob=glob)
+        periods(images.names, images.sources, span)  # refuses a bad table of lots early, too
+        sorter.model.notice = notice
+        kept_first = SHOWN_IMAGES if keep_as is not None else 0
+        found = sorter.sort(images, keep_vectors=kept_first, keep_parts=True, progress=progress)
+        when = periods(found.images.names, found.images.sources, span)
+        table, new_kinds = sorter.table(found, when)
+        if output is not None:
+            write_table(table, output)
+        kept = None
+        if keep_as is not None:
+            rows = np.arange(min(len(found.images), SHOWN_IMAGES))
+            kept = keep(folder, sorter.kept(found, keep_as, table, by, rows))
+        sorter.model.discard_parts()
+        fitted = sorter.model.fitted_
+        notes = notes_on_files(found.images)
+        notes += [note_on_shrunk(found.images, fitted.view, fitted.input_size)]
+        counted = (table, when, new_kinds)
+        return _summary(folder, sorter.state, found, counted, kept, by, list(filter(None, notes)))
+
+
+def _summary(
+    folder: Path,
+    state: State,
+    found: Sorted,
+    counted: tuple[Table, list[str], list[int]],
+    kept: Path | None,
+    by: str,
+    notes: list[str],
+) -> dict[str, Any]:
+    """counted: the table, the period of each image, and the sizes of new kinds."""
+    from flawsort.core.tables import as_rows
+
+    table, when, new_kinds = counted
+    aside = found.images.set_aside
     return {
         "run": str(folder),
-        "n_images": len(usable),
-        "kept": None if keep_as is None else str(folder / ASSIGNED / keep_as),
+        "n_images": len(found.images),
+        "taught": state.suggestions.n_taught,
+        "threshold": state.labelling.threshold,
+        "kept": None if kept is None else str(kept),
         "by": by,
-        **_counts(found.labels, when),
-        "new_kinds": np.bincount(proposed).tolist(),
-        "titles": dict(zip(map(str, table["cluster"]), table["title"], strict=True)),
-        "set_aside": [{"name": entry.name, "reason": entry.reason} for entry in usable.set_aside],
+        **_counts(found.newcomers, when),
+        "new_kinds": new_kinds,
+        "notes": notes,
+        "set_aside": [{"name": entry.name, "reason": entry.reason} for entry in aside],
         "images": as_rows(table),
     }
 
 
-def _titles(run: Run, folder: Path, labels: list[int]) -> list[str]:
-    """The title that each image's group has in the review; "New kind" for -1."""
-    from flawsort.labels.groups import current_groups
-    from flawsort.labels.store import read_labelling
-
-    labelling = read_labelling(folder, run)
-    now = current_groups(labels, run, labelling).tolist()
-    return [NEW_KIND if group < 0 else labelling.groups[group].title for group in now]
-
-
-def _counts(labels: Ints, when: list[str]) -> dict[str, Any]:
-    """The number of images per group, in total and by period, and the groups that rise."""
+def _counts(newcomers: Newcomers, when: list[str]) -> dict[str, Any]:
+    """The number of images per group, in total and by period, the groups that rise, and the number
+    of images of each verdict."""
     from collections import Counter
     from dataclasses import asdict
 
-    from flawsort.runs.trends import counts, rises
-
-    found = counts(labels, when)
-    return {
-        "counts": {str(label): n for label, n in sorted(Counter(labels.tolist()).items())},
-        "periods": {
-            period: {str(group): int(n) for group, n in zip(found.groups, row, strict=True)}
-            for period, row in zip(found.periods, found.table, strict=True)
-        },
-        "rises": [asdict(rise) for rise in rises(found)],
-    }
-
-
-def _keep(
-    folder: Path, name: str, model: AnomalyClusterer, images: ImageSet, table: Table, by: str
-) -> None:
-    from datetime import UTC, datetime
-
     import numpy as np
 
-    from flawsort._version import __version__
-    from flawsort.runs.assigned import Kept, keep
-    from flawsort.runs.convert import make_thumbnails
-    from flawsort.runs.preview import SHOWN_IMAGES
+    from flawsort.runs.trends import counts, rises
 
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    about = {"at": at, "by": by, "n_images": len(images), "flawsort": __version__}
-    rows = np.arange(min(len(images), SHOWN_IMAGES))
-    shown = make_thumbnails(images, model.view_, model.fitted_.input_size, rows)
-    keep(folder, Kept(name, table, shown, about))
-
-
-def show_assignment(result: dict[str, Any], output: Path | None) -> None:
-    """Print the counts by group, the images if they are few, and the images set aside."""
-    titles = result["titles"]
-    rows = [[label, titles[label], count] for label, count in result["counts"].items()]
-    images = pluralise(result["n_images"], "image")
-    console.say(f"{images} sorted into the groups of {result['run']}.")
-    _show_table(["group", "", "images"], rows)
-    if output is None or result["n_images"] <= SHOWN_ROWS:
-        shown = result["images"][:SHOWN_ROWS]
-        columns = ["name", "cluster", "title", "confidence", "nearest", "novelty", "score"]
-        heads = ["name", "group", *columns[2:]]
-        _show_table(heads, [[row[name] for name in columns] for row in shown])
-        more = result["n_images"] - len(shown)
-        if more:
-            console.say(f"{more:,} more: -o FILE.csv writes all of them.")
-        console.say(
-            "A novelty above 1 means a new kind. A confidence near 0 means an uncertain group."
-        )
-    _show_periods(result)
-    notes = [*_trend_notes(result), *_further_notes(result, output)]
-    if notes:
-        console.say()
-    for note in notes:
-        console.say(note)
-
-
-def _show_table(columns: list[str], rows: list[list[Any]]) -> None:
-    """Print a table after an empty line."""
-    console.say()
-    console.print_table("", columns, rows)
-
-
-def _show_periods(result: dict[str, Any]) -> None:
-    """Print the number of images per group and period, if there are several periods."""
-    by_period = result["periods"]
-    if len(by_period) > 1:
-        columns = [label for label in result["counts"]]
-        heads = [result["titles"][label] for label in columns]
-        last = list(by_period.items())[-SHOWN_PERIODS:]
-        rows = [[period, *(found.get(label, 0) for label in columns)] for period, found in last]
-        _show_table([result["by"], *heads], rows)
-
-
-def _trend_notes(result: dict[str, Any]) -> list[str]:
-    """Notes on groups that have become more frequent, and on images that fit no group."""
-    notes = []
-    for rise in result["rises"]:
-        what = result["titles"][str(rise["group"])]
-        notes.append(
-            f"More frequent: {what} in {rise['period']}: {pluralise(rise['count'], 'image')}, "
-            f"{rise['expected']:.1f} expected."
-        )
-    sizes = result["new_kinds"]
-    if sizes:
-        fit = "fits" if sum(sizes) == 1 else "fit"
-        notes.append(f"{pluralise(sum(sizes), 'image')} {fit} no group of the run{_alike(sizes)}.")
-    return notes
-
-
-def _alike(sizes: list[int]) -> str:
-    """How many new kinds the images that fit no group look like."""
-    if len(sizes) == 1:
-        return "; they look like one new kind" if sizes[0] > 1 else ""
-    *others, last = map(str, sizes)
-    return f"; they look like {len(sizes)} new kinds, of {', '.join(others)} and {last} images"
-
-
-def _further_notes(result: dict[str, Any], output: Path | None) -> list[str]:
-    """Notes on images set aside, on files written, and on the next step."""
-    notes = [f"Set aside: {entry['name']}: {entry['reason']}" for entry in result["set_aside"]]
-    if output is not None:
-        notes.append(f"Table: {output}")
-    if result["kept"]:
-        notes += [f"Kept: {result['kept']}", f"Next: flawsort review {shlex.quote(result['run'])}"]
-    return notes
+    # Groups in the order of their ids, then new kinds and normal images of no group. Groups with
+    # the same title are one to a reader.
+    order = np.lexsort((newcomers.groups, newcomers.groups < 0)).tolist()
+    titles = list(dict.fromkeys(newcomers.titles[row] for row in order))
+    number = {title: place for place, title in enumerate(titles)}
+    found = counts(np.array([number[title] for title in newcomers.titles], np.int64), when)
+    totals, verdicts = Counter(newcomers.titles), Counter(newcomers.verdicts)
+    return {
+        "counts": {title: totals[title] for title in titles},
+        "verdicts": {verdict: verdicts[verdict] for verdict in ("OK", "not OK", "")},
+        "periods": {
+            period: {titles[group]: int(n) for group, n in zip(found.groups, row, strict=True)}
+            for period, row in zip(found.periods, found.table, strict=True)
+        },
+        "rises": [{**asdict(rise), "group": titles[rise.group]} for rise in rises(found)],
+    }
 
 
 def check_table_path(path: Path | None) -> None:

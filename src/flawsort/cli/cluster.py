@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from flawsort.cli import console
 from flawsort.cli.options import (
     COMPARING,
     IMAGES,
+    KNOWN,
     MACHINES,
     PAPER,
     SCRIPTS,
@@ -31,6 +33,7 @@ from flawsort.cli.options import (
     Runner,
     Sources,
     Workers,
+    among,
     any_number,
     cache_folder,
     number_or,
@@ -66,7 +69,9 @@ def cluster(
     preset: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="default, fast (one small network) or paper (the paper's method)."
+            metavar="NAME",
+            help="default, fast (one small network) or paper (the paper's method).",
+            autocompletion=among("default", "fast", "paper"),
         ),
     ] = "default",
     labels_from: Annotated[
@@ -89,21 +94,41 @@ def cluster(
     ] = None,
     tile: Annotated[
         str,
-        typer.Option(metavar="TILES", help="Cut large images into ROWSxCOLUMNS tiles, like 2x3."),
-    ] = "1",
+        typer.Option(
+            metavar="TILES",
+            help="Look at images in ROWSxCOLUMNS tiles, like 2x3; auto decides by their size.",
+        ),
+    ] = "auto",
     device: Device = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing run.")
     ] = False,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV",
+            help="Labels of some images: columns path or name, and label; normal means no flaw.",
+            rich_help_panel=KNOWN,
+        ),
+    ] = None,
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Example images of each kind, in a folder for each; they are not grouped.",
+            rich_help_panel=KNOWN,
+        ),
+    ] = None,
     glob: Glob = None,
     fit: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="HOW",
-            help="How to fit images of another aspect ratio: stretch, pad or crop.",
+            help="Fit the whole image to the network's input, without tiles: stretch, pad or crop.",
+            autocompletion=among("stretch", "pad", "crop"),
             rich_help_panel=IMAGES,
         ),
-    ] = "stretch",
+    ] = None,
     image_size: Annotated[
         int | None,
         typer.Option(
@@ -150,7 +175,7 @@ def cluster(
         bool | None,
         typer.Option(
             "--exact/--approximate",
-            help="With normals: search exactly or approximately; chosen by size if omitted.",
+            help="Compare patches exactly or approximately; by size if omitted, exactly in paper.",
             rich_help_panel=COMPARING,
         ),
     ] = None,
@@ -173,7 +198,16 @@ def cluster(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="Weights of the patches: auto, or uniform for equal weights.",
+            help="Weights of the patches: auto, uniform, or masks or heat-maps from --maps.",
+            rich_help_panel=PAPER,
+            autocompletion=among("auto", "uniform", "masks", "heat-maps"),
+        ),
+    ] = None,
+    maps: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Masks or heat maps: pictures or .npy files that are named as the images.",
             rich_help_panel=PAPER,
         ),
     ] = None,
@@ -208,6 +242,54 @@ def cluster(
             rich_help_panel=PAPER,
         ),
     ] = None,
+    among_peers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="Without normals: a score is the mean, max or min over the other images.",
+            rich_help_panel=PAPER,
+            autocompletion=among("mean", "max", "min"),
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number("--top-k"),
+            metavar="N",
+            help="Give weight to the N patches of an image with the highest scores only.",
+            rich_help_panel=PAPER,
+        ),
+    ] = None,
+    top_weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="With --top-k: soft weighs these patches by their scores, hard all the same.",
+            rich_help_panel=PAPER,
+            autocompletion=among("soft", "hard"),
+        ),
+    ] = None,
+    distance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What is grouped: embeddings, or a Hausdorff distance: max-min-max, max-min-mean, "
+            "mean-min-max, mean-min-mean, min-min or mean-mean.",
+            rich_help_panel=PAPER,
+            autocompletion=among("embeddings", "max-min-max", "max-min-mean", "mean-min-max"),
+        ),
+    ] = None,
+    clusterer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="ward, single, complete, average, kmeans, kmedoids, spectral or gmm.",
+            rich_help_panel=PAPER,
+            autocompletion=among(
+                "ward", "single", "complete", "average", "kmeans", "kmedoids", "spectral", "gmm"
+            ),
+        ),
+    ] = None,
     seed: Annotated[
         int,
         typer.Option(
@@ -228,6 +310,11 @@ def cluster(
         "temperature": temperature,
         "absolute_temperature": absolute_temperature,
         "nearest_share": nearest_share,
+        "among_peers": among_peers,
+        "top_k": top_k,
+        "top_weights": top_weights,
+        "distance": None if distance is None else _distance(distance),
+        "clusterer": clusterer,
         "n_peers": None if peers is None else number_or(peers, "all", "n_peers"),
         "exact": exact,
     }
@@ -237,7 +324,7 @@ def cluster(
         output,
         glob=glob,
         truth=truth,
-        labels_from=labels_from,
+        known={"labels_from": labels_from, "labels": labels, "examples": examples},
         overwrite=overwrite,
         browse=browse,
         quiet=quiet,
@@ -256,6 +343,7 @@ def cluster(
             "parts": parts,
             "image_size": image_size,
             "view": _view(fit, roi, tile, max_pixels),
+            "maps": maps,
             "cache": cache_folder(cache, no_cache),
             "random_state": seed,
         },
@@ -269,7 +357,7 @@ def run_cluster(
     *,
     glob: str | None = None,
     truth: Path | None = None,
-    labels_from: Path | None = None,
+    known: Mapping[str, Path | None] | None = None,
     overwrite: bool,
     browse: bool,
     quiet: bool,
@@ -277,7 +365,7 @@ def run_cluster(
     parameters: dict[str, Any],
 ) -> None:
     """Group images, save the run and print a summary, for `flawsort cluster` and `flawsort demo`.
-    parameters: those of AnomalyClusterer."""
+    known: as for `cluster_images`. parameters: those of AnomalyClusterer."""
     with console.showing_progress(quiet) as progress:
         run, evaluation = cluster_images(
             sources,
@@ -285,16 +373,19 @@ def run_cluster(
             output,
             glob=glob,
             truth=truth,
-            labels_from=labels_from,
+            known=known,
             overwrite=overwrite,
-            parameters={**parameters, "progress": progress},
+            parameters={**parameters, "progress": progress, "notice": console.notice(quiet)},
         )
     from flawsort.cli.cluster_summary import show_clusters, summary
+    from flawsort.labels.session import read_settled
+    from flawsort.runs.folder import EDITS
 
+    now = read_settled(output, run).settled if (output / EDITS).exists() else None
     if as_json:
-        console.print_json(summary(run, output, evaluation))
+        console.print_json(summary(run, output, evaluation, now))
     else:
-        show_clusters(run, output, evaluation)
+        show_clusters(run, output, evaluation, now)
     if browse:
         import webbrowser
 
@@ -308,51 +399,62 @@ def cluster_images(
     *,
     glob: str | None,
     truth: Path | None,
-    labels_from: Path | None = None,
+    known: Mapping[str, Path | None] | None = None,
     overwrite: bool,
     parameters: dict[str, Any],
 ) -> tuple[Run, dict[str, Any] | None]:
-    """Find, embed, score and group images, and save a run with a report. labels_from: a run whose
-    edits the new groups respect and take over."""
+    """Find, embed, score and group images, and save a run with a report. known: what is known of
+    the images already, as `Start.read` takes it."""
     from flawsort.estimator import AnomalyClusterer
     from flawsort.images.find import find_images
-    from flawsort.labels.carry_over import Earlier
+    from flawsort.labels.start import Start, may_replace
     from flawsort.outputs.report import render_report
     from flawsort.research.evaluate import EVALUATION
     from flawsort.research.truth import read_truth
-    from flawsort.runs.convert import make_run
-    from flawsort.runs.folder import REPORT, prepare_output, save_run
+    from flawsort.runs.folder import REPORT, prepared_output, save_run
 
     start = time.perf_counter()
     model = AnomalyClusterer(**parameters)
-    earlier = None if labels_from is None else Earlier.of(labels_from)
-    carried = labels_from is not None and labels_from.resolve() == output.resolve()
-    prepare_output(output, overwrite=overwrite, carried=carried)
-    images = find_images(sources, glob=glob)
-    normals = find_images(normal, glob=glob) if normal else None
-    labels = None if truth is None else read_truth(truth, images)
-    found = time.perf_counter()
-    model.fit(
-        images, normal=normals, known_groups=None if earlier is None else earlier.confirmed_groups
+    given = known or {}
+    carried = partial(
+        may_replace,
+        labels_from=given.get("labels_from"),
+        known_here=any(given.get(name) for name in ("labels", "examples")),
     )
-    fitted = time.perf_counter()
-    run = make_run(model.fitted_)
-    if earlier is not None:
-        run.manifest["warnings"].append(earlier.note(model.images_))
-    evaluation = None
-    if labels is not None:
-        evaluation = _evaluation(run, dict(zip(images.names, labels, strict=True)))
-    extra = {REPORT: render_report(run, evaluation)}
-    timings = run.manifest["timings"]
-    timings["find"] = round(timings["find"] + found - start, 3)
-    timings["report"] = round(
-        time.perf_counter() - fitted, 3
-    )  # includes the map and the thumbnails
-    timings["total"] = round(time.perf_counter() - start, 3)  # everything except writing to disk
-    if evaluation is not None:
-        extra[EVALUATION] = json.dumps(evaluation, indent=2) + "\n"
-    furnish = None if earlier is None else partial(earlier.write, run)
-    save_run(run, output, overwrite=overwrite, extra=extra, furnish=furnish, carried=carried)
+    with prepared_output(output, overwrite=overwrite, carried=carried):
+        with model.within_memory():  # to know a large file, some formats read all of it
+            images = find_images(sources, glob=glob)
+            told = Start.read(images, **given)
+            normals = find_images(normal, glob=glob) if normal else None
+        labels = None if truth is None else read_truth(truth, images)
+        found = time.perf_counter()
+        model.fit(images, told, normal=normals)
+        fitted = time.perf_counter()
+        run = model.make_run()
+        evaluation = None
+        if labels is not None:
+            evaluation = _evaluation(run, dict(zip(images.names, labels, strict=True)))
+        extra = {REPORT: render_report(run, evaluation)}
+        timings = run.manifest["timings"]
+        timings["find"] = round(timings["find"] + found - start, 3)
+        timings["report"] = round(
+            time.perf_counter() - fitted, 3
+        )  # includes the map and the thumbnails
+        timings["total"] = round(
+            time.perf_counter() - start, 3
+        )  # everything except writing to disk
+        if evaluation is not None:
+            extra[EVALUATION] = json.dumps(evaluation, indent=2) + "\n"
+        save_run(
+            run,
+            output,
+            overwrite=overwrite,
+            extra=extra,
+            furnish=model.write_groups,
+            carried=carried,
+            hold=model.hold_edits,
+            prepared=True,
+        )
     model.discard_parts()
     return run, evaluation
 
@@ -380,9 +482,29 @@ def _method(preset: str, choices: dict[str, Any]) -> Method:
     if "absolute_temperature" in given and "temperature" not in given:
         given["temperature"] = None
     method, able = PRESETS[preset], poolings_of_any_weights()
-    if given.get("weights") == "uniform" and "pooling" not in given and method.pooling not in able:
+    plain = given.get("weights") in ("uniform", "masks")
+    if plain and "pooling" not in given and method.pooling not in able:
         given["pooling"] = able[0]
+    if given.get("among_peers", "mean") != "mean" and "nearest_share" not in given:
+        given["nearest_share"] = 1.0
+    hard = given.get("top_weights") == "hard"
+    for name in ("temperature", "absolute_temperature") if hard else ():
+        if given.get(name) is not None:
+            raise OptionError(
+                "has no effect on hard weights, which are all the same. Leave one of the two out. "
+                f"Got {given[name]:g}.",
+                parameter=name,
+            )
     return replace(method, **given)
+
+
+def _distance(name: str) -> str:
+    """The distance of that name. The paper writes a space in "max-min max", which a command line
+    need not."""
+    from flawsort.embeddings.method import DISTANCES
+
+    by_name = {known.replace(" ", "-"): known for known in DISTANCES}
+    return by_name.get(name, name)
 
 
 def _views(preset: str) -> tuple[BackboneChoice, ...]:
@@ -392,17 +514,19 @@ def _views(preset: str) -> tuple[BackboneChoice, ...]:
     return views_of(preset)
 
 
-def _view(fit: str, roi: str | None, tile: str, max_pixels: int) -> View:
+def _view(fit: str | None, roi: str | None, tile: str, max_pixels: int) -> View:
+    """The view that the options choose. --fit alone asks for the whole image in one look."""
     from flawsort.images.view import View, parse_roi, parse_tiles
 
     region = None if roi is None else parse_roi(roi)
     mask = region if isinstance(region, Path) else None
     box = None if isinstance(region, Path) else region
+    tiles = parse_tiles(tile)
     view = View(
-        fit=fit,  # type: ignore[arg-type]  # checked by View
+        fit=fit or "stretch",  # type: ignore[arg-type]  # checked by View
         roi=box,
         mask=mask,
-        tiles=parse_tiles(tile),
+        tiles=(1, 1) if tiles is None and fit else tiles,
         max_pixels=max_pixels,
     )
     view.describe()  # reads the mask, to refuse a bad one before anything is computed

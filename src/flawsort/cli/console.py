@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shlex
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -73,10 +76,45 @@ def say(text: str = "") -> None:
     sys.stdout.write(text.translate(_CONTROLS) + "\n")
 
 
+def typed(words: Iterable[object]) -> str:
+    """Words as one would type them in a command line of this system."""
+    texts = [str(word) for word in words]
+    return subprocess.list2cmdline(texts) if sys.platform == "win32" else shlex.join(texts)
+
+
+def next_step(*words: object) -> None:
+    """Print the command that people usually need next."""
+    say(f"Next: {typed(words)}")
+
+
+def notice(quiet: bool) -> Callable[[str], None] | None:
+    """A function that prints a line on standard error, None if quiet."""
+
+    def write(text: str) -> None:
+        sys.stderr.write(text.translate(_CONTROLS) + "\n")
+        sys.stderr.flush()
+
+    return None if quiet else write
+
+
 def fail(message: str) -> None:
     """Print an error in one line on standard error."""
     line = " ".join(message.split()).translate(_CONTROLS)
     sys.stderr.write(f"flawsort: {line}\n")
+
+
+def replace_closed_streams() -> None:
+    """Write to nowhere where a shell has closed standard output or error (`>&-`). Without it, the
+    next file that is opened would take the stream's number, and what libraries print."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # until the end
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def never_fail_on_odd_characters() -> None:

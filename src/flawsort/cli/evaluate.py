@@ -30,6 +30,7 @@ def evaluate(
         console.print_json(result)
     else:
         show_evaluation(result)
+        console.next_step("flawsort", "review", run)
 
 
 def show_evaluation(result: dict[str, Any]) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from flawsort.cli import console
-from flawsort.cli.options import Json, RunFolder
+from flawsort.cli.options import Fetch, Json, RunFolder, among
 from flawsort.core.text import pluralise, printable
-from flawsort.outputs.exports import FORMATS
+from flawsort.outputs.exports import FORMATS, LINKS, UNKNOWN_REGIONS, Choices
 
 SHOWN_NOTES = 8
 
@@ -24,6 +25,7 @@ def export(
             "-f",
             metavar="FORMAT",
             help="What to write; the formats are listed above.",
+            autocompletion=among(*FORMATS),
         ),
     ],
     output: Annotated[
@@ -34,16 +36,40 @@ def export(
     ],
     link: Annotated[
         str,
-        typer.Option(metavar="HOW", help="How to put images into folders: copy, link or hardlink."),
+        typer.Option(
+            metavar="HOW",
+            help="How to put images into folders: copy, link or hardlink.",
+            autocompletion=among(*LINKS),
+        ),
     ] = "copy",
+    unknown: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="Regions that show no group: mark them as Unknown, or leave-out; chosen by format "
+            "if omitted.",
+            autocompletion=among(*UNKNOWN_REGIONS),
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="Keep lots on one side of the validation split: day, week, month, folder, or a "
+            "CSV of lots.",
+            autocompletion=among("day", "week", "month", "folder"),
+        ),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing export.")
     ] = False,
+    fetch: Fetch = None,
     as_json: Json = False,
 ) -> None:
     """Write the groups of a run for other tools. Includes the names and corrections that people
     gave."""
-    result = export_folder(run, format, output, link, overwrite)
+    choices = Choices(link, unknown, by, overwrite)
+    result = export_folder(run, format, output, choices, fetch or [])
     if as_json:
         console.print_json(result)
     else:
@@ -60,23 +86,35 @@ export.__doc__ = "\n".join(
 
 
 def export_folder(
-    folder: Path, format: str, output: Path, link: str, overwrite: bool
+    folder: Path, format: str, output: Path, choices: Choices, fetch: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Write an export of a run with its edits. Returns a summary for JSON."""
-    from flawsort.labels.store import read_labelling
-    from flawsort.outputs.exports import write_export
+    """Write an export of a run with its edits. Returns a summary for JSON. fetch: as of a Run."""
+    from flawsort.labels.regions import UNKNOWN, settled_regions
+    from flawsort.labels.session import read_settled
+    from flawsort.labels.suggestions import decided
+    from flawsort.outputs.exports import export_run
     from flawsort.runs.folder import open_run
 
-    run = open_run(folder)
-    labelling = read_labelling(folder, run)
-    written = write_export(run, labelling, format, output, link=link, overwrite=overwrite)
+    run = open_run(folder, fetch=fetch)
+    state = read_settled(folder, run)
+    labelling, regions = state.settled, settled_regions(run, state)
+    written = export_run(
+        run,
+        labelling,
+        format,
+        output,
+        probability=state.suggestions.probability,
+        regions=regions,
+        choices=choices,
+    )
     return {
         "run": str(folder),
         "format": format,
         "output": printable(output),
         "n_images": len(run) - len(written.left_out),
         "n_groups": len(set(labelling.labels.tolist())),
-        "confirmed": int(labelling.confirmed.sum()),
+        "decided": int(decided(labelling).sum()),
+        "unknown_regions": int((regions == UNKNOWN).sum()),
         "files": [printable(path) for path in written.paths],
         "notes": [f"{entry.name}: {entry.reason}" for entry in written.left_out],
     }
@@ -87,7 +125,7 @@ def show_export(result: dict[str, Any]) -> None:
     images = pluralise(result["n_images"], "image")
     groups = pluralise(result["n_groups"], "group")
     console.say(
-        f"{images} in {groups} of {result['run']}, {result['confirmed']:,} confirmed by a person."
+        f"{images} in {groups} of {result['run']}, {result['decided']:,} decided by a person."
     )
     if FORMATS[result["format"]].suffix:
         console.say(f"{result['format']}: {result['output']}")
@@ -99,3 +137,6 @@ def show_export(result: dict[str, Any]) -> None:
         console.say(f"Left out: {note}")
     if len(notes) > SHOWN_NOTES:
         console.say(f"{len(notes) - SHOWN_NOTES:,} more are left out: left-out.txt lists them all.")
+    guide = next((path for path in result["files"] if path.endswith("/README.md")), None)
+    if guide is not None:
+        console.say(f"Next: read {guide}")

@@ -10,16 +10,22 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from flawsort.core.devices import ACCEPTED
+from flawsort.cli import console
+from flawsort.cli.project import find_project
+from flawsort.core.devices import ACCEPTED, CPU, GPUS
 from flawsort.core.errors import FlawsortError, OptionError
 from flawsort.core.text import either
 
 _T = TypeVar("_T")
 
+# Other users of a machine see the words of a command, and not its environment.
+TOKEN_VARIABLE = "FLAWSORT_TOKEN"
+
 # Headings of the help. The options that most people need come first, then the others in the order
 # in which a command declares them.
 FIRST = "Options"
 FEW_OPTIONS = 8
+KNOWN = "What is known already"
 IMAGES = "Looking at images"
 COMPARING = "Comparing images"
 MACHINES = "Memory and clusters of machines"
@@ -36,6 +42,16 @@ _NAMES = {
     "tiles": "tile",
 }
 
+
+def among(*names: str) -> Callable[[str], list[str]]:
+    """The names that begin with what was typed, for the completion of a shell."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
 Sources = Annotated[
     list[str],
     typer.Argument(
@@ -44,6 +60,14 @@ Sources = Annotated[
 ]
 RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run: the output folder of flawsort cluster.")
+]
+Fetch = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="URL",
+        help="Read images of the run that are below this URL, such as s3://bucket/parts; several "
+        "if repeated.",
+    ),
 ]
 Glob = Annotated[
     str | None,
@@ -58,6 +82,7 @@ Device = Annotated[
     typer.Option(
         metavar="DEVICE",
         help=f"Device to compute on: {ACCEPTED}; by default a GPU if there is one.",
+        autocompletion=among(CPU, *GPUS),
     ),
 ]
 Arithmetic = Annotated[
@@ -67,6 +92,7 @@ Arithmetic = Annotated[
         help="Precision of the comparison: int8, float32, bfloat16, float16 or tf32; chosen by "
         "size if omitted.",
         rich_help_panel=COMPARING,
+        autocompletion=among("int8", "float32", "bfloat16", "float16", "tf32"),
     ),
 ]
 Runner = Annotated[
@@ -74,6 +100,7 @@ Runner = Annotated[
     typer.Option(
         metavar="NAME",
         help="local, or ray to distribute the work over a Ray cluster.",
+        autocompletion=among("local", "ray"),
         rich_help_panel=MACHINES,
     ),
 ]
@@ -122,7 +149,34 @@ Json = Annotated[
 
 
 class PlainCommand(TyperCommand):
-    """A command with plain-text help under headings. Its errors name its options."""
+    """A command with plain-text help under headings, and with the options of the project. Its
+    errors name its options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take options that are not in the command line from the project's file."""
+        if not ctx.resilient_parsing:  # as for the completion of a shell
+            self._read_project(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _read_project(self, ctx: Any, args: list[str]) -> None:
+        group, name = ctx.find_root(), self.name or ""
+        given = self.make_parser(ctx).parse_args(args=list(args))[0]
+        # A command that stands alone, without a group, has no project.
+        if given.get("help") or name == "config" or group.params.get("no_config", True):
+            return
+        paths = [
+            path
+            for parameter in self.params
+            if parameter.param_type_name == "argument"
+            for path in _listed(given.get(parameter.name or ""))
+        ]
+        project = find_project(paths, group.command.commands)
+        if project is None or not project.options[name]:
+            return
+        ctx.default_map = dict(project.options[name])
+        say = console.notice(bool(given.get("quiet")))
+        if say is not None:
+            say(f"Options from '{project.path}': {console.typed(project.words[name])}")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. An error about a parameter names the option that sets it."""
@@ -174,6 +228,12 @@ class PlainCommand(TyperCommand):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl([(name, _filled(text)) for name, text in records])
+
+
+def _listed(value: Any) -> list[str]:
+    """The texts of an argument, which may be one, several or none."""
+    found = value if isinstance(value, list | tuple) else [value]
+    return [one for one in found if isinstance(one, str)]
 
 
 def _filled(text: str) -> str:

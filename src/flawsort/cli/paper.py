@@ -124,13 +124,13 @@ def paper(
         ),
     ] = 100,
     exact: Annotated[
-        bool | None,
+        bool,
         typer.Option(
             "--exact/--approximate",
-            help="With normals: search exactly or approximately; chosen by size if omitted.",
+            help="With normals: search exactly, or approximately in inverted lists.",
             rich_help_panel=METHOD,
         ),
-    ] = None,
+    ] = True,
     split_seed: Annotated[
         int,
         typer.Option(
@@ -140,6 +140,15 @@ def paper(
             rich_help_panel=METHOD,
         ),
     ] = 0,
+    leave_out_combined: Annotated[
+        bool,
+        typer.Option(
+            "--leave-out-combined",
+            help="Cluster without images that show several kinds at once, which metrics never "
+            "count.",
+            rich_help_panel=METHOD,
+        ),
+    ] = False,
     deep: Annotated[
         bool | None,
         typer.Option(
@@ -174,6 +183,24 @@ def paper(
             rich_help_panel=DEEP,
         ),
     ] = None,
+    deep_times: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number("--deep-times"),
+            metavar="N",
+            help="Train each network this many times as long.",
+            rich_help_panel=DEEP,
+        ),
+    ] = 1,
+    deep_scan_rate: Annotated[
+        float | None,
+        typer.Option(
+            parser=any_number("--deep-scan-rate"),
+            metavar="NUMBER",
+            help="Learning rate of SCAN's first step; 20 if omitted, the authors' is 5.",
+            rich_help_panel=DEEP,
+        ),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -198,13 +225,15 @@ def paper(
         exact=exact,
         split_seed=split_seed,
         only=tuple(only or ()),
+        leave_out=leave_out_combined,
         deep=deep,
-        training=_training(deep_weights, deep_seeds, deep_epochs),
+        training=_training(deep_weights, deep_seeds, deep_epochs, deep_times, deep_scan_rate),
         options=_options(temperature, tau, seeds),
     )
     with console.showing_progress(quiet) as progress:
         done = None if as_json else _show
-        outcomes = run_paper(table, setting, done=done, progress=progress)
+        notice = console.notice(quiet)
+        outcomes = run_paper(table, setting, done=done, progress=progress, notice=notice)
     if as_json:
         console.print_json([outcome.summary() for outcome in outcomes])
         return
@@ -239,15 +268,25 @@ def _options(temperature: str | None, tau: float | None, seeds: int) -> Options:
     return Options(method=method, n_seeds=seeds)
 
 
-def _training(weights: Path | None, seeds: int, epochs: int | None) -> Training:
+def _training(
+    weights: Path | None, seeds: int, epochs: int | None, times: int, scan_rate: float | None
+) -> Training:
     from flawsort.research.paper.deep_rows import Training
 
-    for name, value in (("--deep-seeds", seeds), ("--deep-epochs", epochs)):
+    for name, value in (
+        ("--deep-seeds", seeds),
+        ("--deep-epochs", epochs),
+        ("--deep-times", times),
+    ):
         if value is not None and value < 1:
             raise OptionError(f"{name} must be at least 1. Got {value}.")
+    if scan_rate is not None and not 0 < scan_rate < math.inf:
+        raise OptionError(f"--deep-scan-rate must be a number greater than 0. Got {scan_rate}.")
     if weights is not None and not weights.is_file():
         raise OptionError(f"--deep-weights must be a file of weights. Got '{weights}'.")
-    return Training(n_seeds=seeds, n_epochs=epochs, weights=weights)
+    return Training(
+        n_seeds=seeds, n_epochs=epochs, times=times, scan_rate=scan_rate, weights=weights
+    )
 
 
 def _show_listing(rows: list[tuple[str, str, str, str]], as_json: bool) -> None:

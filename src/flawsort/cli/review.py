@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from flawsort.cli import console
-from flawsort.cli.options import whole_number
+from flawsort.cli.options import TOKEN_VARIABLE, Fetch, whole_number
 
 
 def review(
@@ -22,7 +25,8 @@ def review(
     host: Annotated[
         str,
         typer.Option(
-            metavar="HOST", help="Address to listen on. Other machines must present a token."
+            metavar="HOST",
+            help="Address to listen on, such as 0.0.0.0 to let in other machines, with a token.",
         ),
     ] = "127.0.0.1",
     port: Annotated[
@@ -30,32 +34,67 @@ def review(
         typer.Option(
             parser=whole_number("--port"),
             metavar="N",
-            help="Port to listen on; 0 for any free port.",
+            help="Port to listen on, or the next free one if it is busy; 0 for any free port.",
         ),
     ] = 8765,
     token: Annotated[
         str | None,
         typer.Option(
-            metavar="TOKEN", help="Token that other machines must present; generated if omitted."
+            metavar="TOKEN",
+            help="Token that every browser must present; generated if omitted. Better in the "
+            "variable FLAWSORT_TOKEN, which other users do not see.",
         ),
     ] = None,
+    no_token: Annotated[
+        bool,
+        typer.Option("--no-token", help="Ask for no token: let in every user of this machine."),
+    ] = False,
+    lots: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A CSV of lots to filter images by, as for --by of flawsort assign.",
+        ),
+    ] = None,
+    fetch: Fetch = None,
     browse: Annotated[
         bool, typer.Option("--open/--no-open", help="Open a browser, or only print the address.")
     ] = True,
 ) -> None:
     """Review the groups of runs in a browser. Name, merge, split and export groups, and move and
     label images."""
-    serve_runs(runs or [Path()], host=host, port=port, token=token, open_browser=browse)
+    serve_runs(
+        runs or [Path()],
+        host=host,
+        port=port,
+        token=token if no_token else token or os.environ.get(TOKEN_VARIABLE),
+        no_token=no_token,
+        lots=lots,
+        fetch=fetch or [],
+        open_browser=browse,
+    )
 
 
 def serve_runs(
-    folders: list[Path], host: str, port: int, token: str | None, open_browser: bool
+    folders: list[Path],
+    host: str,
+    port: int,
+    token: str | None,
+    open_browser: bool,
+    lots: Path | None = None,
+    *,
+    no_token: bool = False,
+    fetch: Sequence[str] = (),
 ) -> None:
     """Serve runs, or folders of runs, and print the address."""
-    from flawsort.review.server import address_for_others, serve
+    from flawsort.review.server import serve
+    from flawsort.serving.listening import address_for_others
 
     def announce(address: str) -> None:
         console.say(f"Review: {address}")
+        listening = urlsplit(address).port
+        if port and listening != port:
+            console.say(f"Port {port} is busy, so this is port {listening}.")
         for_others = address_for_others(address, host)
         if for_others is not None:
             console.say(
@@ -70,6 +109,9 @@ def serve_runs(
         host=host,
         port=port,
         token=token,
+        no_token=no_token,
+        lots=lots,
+        fetch=fetch,
         open_browser=open_browser,
         announce=announce,
     )

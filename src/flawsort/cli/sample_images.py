@@ -6,8 +6,6 @@ a colour (metal, stain). Flaws therefore reflect light as real ones do.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +18,9 @@ from PIL import Image
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Progress
 from flawsort.core.storage import write_whole
+from flawsort.core.tables import csv_text
 from flawsort.core.temporaries import clear_left_overs
-from flawsort.runs.folder import ASSIGNED, EDITS
+from flawsort.runs.folder import ASSIGNED, EDITS, JOURNAL
 
 SIZE = 256
 KINDS = {
@@ -54,7 +53,7 @@ def check_demo_folder(folder: Path) -> None:
             f"The folder '{folder}' holds other files. Name one that does not exist yet with -o."
         )
     run = folder / "run"
-    if (run / EDITS).exists() or (run / ASSIGNED).exists():
+    if any((run / added).exists() for added in (EDITS, ASSIGNED, JOURNAL)):
         raise OptionError(
             f"The run '{run}' holds edits or new images, which would be lost. "
             "Name another folder with -o."
@@ -93,12 +92,12 @@ def make_demo_images(
             progress("making images", done, len(jobs))
         rng = np.random.default_rng([random_state, *own])
         picture = _picture(kind, rng)
-        write_whole(path, partial(picture.save, format="PNG", compress_level=1))
+        write_whole(path, partial(picture.save, format="PNG", compress_level=1), durable=False)
     if progress:
         progress("making images", len(jobs), len(jobs))
-    write_whole(parts / copy, (parts / copied).read_bytes())
+    write_whole(parts / copy, (parts / copied).read_bytes(), durable=False)
     whole = (parts / _part_name(0)).read_bytes()
-    write_whole(parts / cut, whole[: len(whole) // 3])
+    write_whole(parts / cut, whole[: len(whole) // 3], durable=False)
     return parts, good
 
 
@@ -107,9 +106,8 @@ def _part_name(place: int) -> str:
 
 
 def _write_truth(folder: Path, truth: dict[str, str]) -> None:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([("path", "label"), *truth.items()])
-    write_whole(folder / TRUTH, text.getvalue(), parents=True)
+    text = csv_text([("path", "label"), *truth.items()])
+    write_whole(folder / TRUTH, text, parents=True, durable=False)
 
 
 def _begun_here(folder: Path) -> bool:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.clusters.ward import cut, ward_linkage
-from flawsort.core.records import Floats
+from flawsort.core.records import Floats, Ints
+from flawsort.core.text import pluralise
 from flawsort.core.threads import in_threads
+
+# From rows (m,) to the merges (m - 1, 4) of these images.
+Link: TypeAlias = Callable[[Ints], NDArray[np.float64]]
 
 MAX_ADVISED = 20
 RESAMPLES = 20
@@ -25,6 +31,8 @@ OUTSTANDING = 0.6
 MIN_STABILITY = 0.5
 # Wording only: from this stability on, the groups of subsets are called the same.
 SAME_GROUPS = 0.8
+# Among more different images, no cut up to MAX_ADVISED is near the height of copies.
+MOST_WITH_COPIES = 10 * MAX_ADVISED
 # Fewer images are too few for advice, whatever their tree looks like.
 FEW_IMAGES = 6
 
@@ -64,9 +72,10 @@ def stability(
     random_state: int,
     *,
     largest: int = RESAMPLE_LIMIT,
+    link: Link | None = None,
 ) -> NDArray[np.float64]:
     """(len(ks),): how well cuts of random subsets agree with the cut of the whole set. largest: the
-    most images of a subset."""
+    most images of a subset. link: see `advise`."""
     from sklearn.metrics import adjusted_rand_score
 
     n = len(embeddings)
@@ -76,7 +85,7 @@ def stability(
     whole = {int(k): cut(merges, int(k)) for k in ks}
 
     def agree(rows: NDArray[np.int64]) -> list[float]:
-        part = ward_linkage(np.asarray(embeddings)[rows])
+        part = link(rows) if link else ward_linkage(np.asarray(embeddings)[rows])
         return [
             float(adjusted_rand_score(whole[int(k)][rows], cut(part, min(int(k), size))))
             for k in ks
@@ -86,23 +95,39 @@ def stability(
     return means
 
 
-def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advice:
+def advise(
+    embeddings: Floats, merges: Floats, *, link: Link | None = None, random_state: int = 0
+) -> Advice:
     """Recommend a number of groups from the embeddings and their tree.
+
+    link: makes the tree of a subset; None for Ward's on the embeddings.
 
     A cut is convincing when the next merge costs much more than the last one (gap), and when
     random subsets of the images are cut in the same way (stability). Gaps shrink as groups get
     small, so they count in proportion to k, up to GAP_BONUS_LIMIT groups. The advice is the
     plausible cut in the middle on a logarithmic scale: half as many groups are as far off as twice
-    as many. The range spans the cuts that stand out, and the advised one.
+    as many. The range spans the cuts that stand out, and the advised one. Copies do not count.
     """
+    rows = _without_copies(embeddings)
+    if len(rows) < len(embeddings):
+        only, link = np.asarray(embeddings)[rows], _link_of(rows, embeddings, link)
+        which = "different image"
+        return _advise(only, link(np.arange(len(rows))), link, random_state, which)
+    return _advise(embeddings, merges, link, random_state, "image")
+
+
+def _advise(
+    embeddings: Floats, merges: Floats, link: Link | None, random_state: int, which: str
+) -> Advice:
+    """which: what is counted, for a person."""
     n = len(embeddings)
     ks = np.arange(2, min(MAX_ADVISED, n - 1) + 1)
     if not len(ks):
-        return Advice(n, n, n, True, _too_few(n), ())
+        return Advice(n, n, n, True, _too_few(n, which), ())
     heights = np.asarray(merges)[:, 2]
     avoided, made = heights[n - ks], heights[n - ks - 1]
     gaps = (avoided - made) / np.maximum(avoided, 1e-12)
-    stable = stability(embeddings, merges, ks, random_state)
+    stable = stability(embeddings, merges, ks, random_state, link=link)
     scores = gaps * np.minimum(ks, GAP_BONUS_LIMIT) * np.maximum(stable, 0)
     alike = not scores.max() > 0  # no cut separates the images: advise the fewest groups
     k = int(ks[0]) if alike else _middle(ks[scores >= PLAUSIBLE * scores.max()], scores)
@@ -116,8 +141,30 @@ def advise(embeddings: Floats, merges: Floats, *, random_state: int = 0) -> Advi
     )
     reason = "No number of groups stands out from the others."
     if not alike:
-        reason = _too_few(n) if few else _reason(k, float(stable[k - 2]), standing)
+        reason = _too_few(n, which) if few else _reason(k, float(stable[k - 2]), standing)
     return Advice(k, low, high, ambiguous, reason, candidates)
+
+
+def _without_copies(embeddings: Floats) -> Ints:
+    """The rows without copies of earlier ones. Copies merge at height 0, and the cut just above has
+    the largest possible gap: one copy would make each other image a group of its own. All rows if
+    that cannot matter, or if a handful of images is repeated so often that copies are the set."""
+    first: dict[bytes, int] = {}
+    for row, vector in enumerate(np.asarray(embeddings)):
+        first.setdefault(vector.tobytes(), row)
+        if len(first) > MOST_WITH_COPIES:
+            break
+    n, distinct = len(embeddings), len(first)
+    if distinct > MOST_WITH_COPIES or (distinct < FEW_IMAGES and n >= 2 * distinct):
+        return np.arange(n)
+    return np.array(list(first.values()))
+
+
+def _link_of(rows: Ints, embeddings: Floats, link: Link | None) -> Link:
+    """Links some of these rows, by their places among them."""
+    if link is not None:
+        return lambda places: link(rows[places])
+    return lambda places: ward_linkage(np.asarray(embeddings)[rows[places]])
 
 
 def _middle(plausible: NDArray[np.int64], scores: NDArray[np.float64]) -> int:
@@ -128,8 +175,8 @@ def _middle(plausible: NDArray[np.int64], scores: NDArray[np.float64]) -> int:
     return int(middle[scores[middle - 2].argmax()])
 
 
-def _too_few(n: int) -> str:
-    return f"{n} {'image is' if n == 1 else 'images are'} too few to tell."
+def _too_few(n: int, which: str) -> str:
+    return f"{pluralise(n, which)} {'is' if n == 1 else 'are'} too few to tell."
 
 
 def _reason(k: int, stable: float, standing: list[int]) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.clusters.placement import Placement, centres, place, place_all
-from flawsort.core.records import Floats, Ints
+from flawsort.core.records import Bools, Floats, Ints
 from flawsort.core.threads import blocks
 
 # An image shows a kind not seen before when it is farther from its three nearest images of the
@@ -18,7 +19,15 @@ NEIGHBOURS = 3
 KNOWN_QUANTILE = 0.95
 # That distance is measured on at most this many images of the run.
 LIMIT_IMAGES = 4000
+# In place of a cluster or group: a kind not seen before, and a good image where no group is normal.
 UNSEEN = -1
+NORMAL = -2
+# An image that is near none of the run's images shows a new kind, unless the judge is this sure of
+# one that it knows. docs/method/method.md has the error rates.
+SURE = 0.8
+# From embeddings (n, dim), and whether each image looks normal (n,), to probabilities (n, m). The
+# last column is of none of the kinds that the others stand for.
+Judge: TypeAlias = Callable[[Floats, Bools], Floats]
 # Blocks of new images and of the run's images that are compared at a time: 8 MB of distances,
 # which bounds the memory.
 POINTS_AT_ONCE = 512
@@ -38,14 +47,19 @@ USUAL = AtOnce()
 
 @dataclass(frozen=True, repr=False)
 class Assignment:
-    """Where new images belong. All arrays are (n,).
+    """Where new images belong. All arrays are (n,) unless another shape is given.
 
-    labels: the group, or -1 for a kind not seen before. nearest: the group whose centre is
-    nearest, whatever the label. confidence: the share of the run's images that lie less clearly
-    in their group; 0 where the label is -1. novelty: distance to the nearest images of the run,
-    in units of the limit; above 1 the label is -1. kinds: for each image its label and the other
-    groups that its regions resemble (flawsort.clusters.kinds); empty without regions.
-    unseen: (n_unseen, dim), the embeddings of the images whose label is -1, in their order.
+    labels: the group, -1 for a kind not seen before, or -2 for a good image of no group. nearest:
+    the group whose centre is nearest, whatever the label. confidence: the share of the run's images
+    that lie less clearly in their group; 0 where the label is below 0. novelty: distance to the
+    nearest images of the run, in units of the limit; above 1 the label is below 0. kinds: for each
+    image its label and the other groups that its regions resemble (flawsort.clusters.kinds); empty
+    without regions. looks_normal: whether an image was given as normal, or is no more unusual than
+    those; None if nobody asked. judged: (n, m), what the judge said, or None without one.
+    vectors: (n_kept, dim), the embeddings of the first images in float16, or None if none are kept.
+    unseen: (n_strange, dim), the embeddings of the images that are `strange`, in their order.
+    boxes, matches: (n, 4) and (n, 3), the most unusual place of each image, and the best matching
+    place of the reference, as in Places; None if they are not known.
     """
 
     labels: NDArray[np.int64]
@@ -55,25 +69,70 @@ class Assignment:
     placed: Placement
     unseen: Floats
     kinds: tuple[tuple[int, ...], ...] = ()
+    looks_normal: Bools | None = None
+    judged: NDArray[np.float32] | None = None
+    vectors: NDArray[np.float16] | None = None
+    boxes: NDArray[np.int64] | None = None
+    matches: NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
         return (
             f"Assignment({len(self.labels)} images, {len(self.unseen)} of a kind not seen before)"
         )
 
+    @property
+    def strange(self) -> Bools:
+        """(n,): whether an image shows a kind not seen before: as `resembles_none` says if there
+        was a judge, else by the label. An image that looks normal does not."""
+        found: Bools = self.labels == UNSEEN
+        if self.judged is not None:
+            found = resembles_none(self.judged, self.labels)
+        return found if self.looks_normal is None else found & ~self.looks_normal
+
+    def seen_as(
+        self, vectors: Floats, judge: Judge | None, *, looks_normal: Bools, known_good: Bools
+    ) -> Assignment:
+        """The assignment with what is known of the images beyond their nearest groups.
+
+        vectors: (n, dim), their embeddings. looks_normal: (n,), as the field. known_good: (n,),
+        whether the image was given as normal. Known-good images have the label -2, as have images
+        that look normal and are near no group.
+        """
+        good = known_good | (looks_normal & (self.labels == UNSEEN))
+        found = replace(
+            self,
+            labels=np.where(good, NORMAL, self.labels),
+            confidence=np.where(good, 0.0, self.confidence),
+            looks_normal=looks_normal,
+            judged=None if judge is None else np.asarray(judge(vectors, looks_normal), np.float32),
+        )
+        return replace(found, unseen=np.asarray(vectors)[found.strange])
+
     def take(self, rows: Sequence[int] | Ints) -> Assignment:
         """The images at `rows`, in that order."""
         index = np.asarray(rows, np.int64)
-        place_of = np.cumsum(self.labels < 0) - 1
+        place_of = np.cumsum(self.strange) - 1
         return Assignment(
             labels=self.labels[index],
             nearest=self.nearest[index],
             confidence=self.confidence[index],
             novelty=self.novelty[index],
             placed=self.placed.take(index),
-            unseen=self.unseen[place_of[index[self.labels[index] < 0]]],
+            unseen=self.unseen[place_of[index[self.strange[index]]]],
             kinds=tuple(self.kinds[row] for row in index) if self.kinds else (),
+            looks_normal=None if self.looks_normal is None else self.looks_normal[index],
+            judged=None if self.judged is None else self.judged[index],
+            vectors=self._vectors_of(index),
+            boxes=None if self.boxes is None else self.boxes[index],
+            matches=None if self.matches is None else self.matches[index],
         )
+
+    def _vectors_of(self, rows: Ints) -> NDArray[np.float16] | None:
+        """The vectors of these rows, up to the first that has none."""
+        if self.vectors is None:
+            return None
+        lacking = np.flatnonzero(rows >= len(self.vectors))
+        return self.vectors[rows[: lacking[0]] if len(lacking) else rows]
 
 
 @dataclass(frozen=True)
@@ -121,8 +180,20 @@ class Groups:
         )
 
 
+def resembles_none(judged: Floats, labels: Ints) -> Bools:
+    """(n,): whether images show none of the kinds that a judge knows. judged: (n, m), what it said.
+    labels: (n,), of an Assignment.
+
+    Either none of the kinds is more likely than all of them, or the image is near none of the run's
+    images and the judge is not sure.
+    """
+    far = (labels < 0) & (judged[:, :-1].max(axis=1) < SURE)
+    found: Bools = (judged[:, -1] > 0.5) | far
+    return found
+
+
 def joined(parts: Sequence[Assignment]) -> Assignment:
-    """The assignments of several batches of images as one, in order."""
+    """The assignments of several batches of images as one, in order, without vectors."""
     return Assignment(
         labels=np.concatenate([part.labels for part in parts]),
         nearest=np.concatenate([part.nearest for part in parts]),
@@ -131,7 +202,17 @@ def joined(parts: Sequence[Assignment]) -> Assignment:
         placed=Placement.joined([part.placed for part in parts]),
         unseen=np.concatenate([part.unseen for part in parts]),
         kinds=tuple(kinds for part in parts for kinds in part.kinds),
+        looks_normal=_together([part.looks_normal for part in parts]),
+        judged=_together([part.judged for part in parts]),
+        boxes=_together([part.boxes for part in parts]),
+        matches=_together([part.matches for part in parts]),
     )
+
+
+def _together(parts: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """The arrays of all parts as one; None if the parts have none."""
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known else None
 
 
 def _margin(placed: Placement) -> NDArray[np.float64]:

@@ -40,6 +40,17 @@ class Regions:
     def __repr__(self) -> str:
         return f"Regions({len(self)} regions of {len(np.unique(self.outlines.images))} images)"
 
+    def take(self, rows: Ints, images: Ints | None = None) -> Regions:
+        """The regions at `rows`, in that order. images: the image of each, if it is another one."""
+        owners = self.outlines.images[rows] if images is None else images
+        return Regions(
+            self.outlines.take(rows, owners),
+            self.embeddings[rows],
+            self.labels[rows],
+            self.nearest[rows],
+            self.confidence[rows],
+        )
+
 
 def sort_regions(
     outlines: Outlines, embeddings: NDArray[np.float32], groups: Groups, rows: Ints
@@ -48,13 +59,26 @@ def sort_regions(
     the outlines number them."""
     found = groups.assign(embeddings)
     chosen, images = regions_of_images(outlines, rows)
-    return Regions(
-        outlines.take(chosen, images),
-        embeddings[chosen],
-        found.labels[chosen],
-        found.nearest[chosen],
-        found.confidence[chosen],
+    whole = Regions(outlines, embeddings, found.labels, found.nearest, found.confidence)
+    return whole.take(chosen, images)
+
+
+def join_in_order(parts: Sequence[tuple[Regions, Ints]]) -> Regions:
+    """The regions of several sets as one, sorted by image. parts: each with the image of each of
+    its regions."""
+    regions = [part for part, _ in parts]
+    images = np.concatenate([owners for _, owners in parts])
+    cells = [part.outlines[row] for part in regions for row in range(len(part))]
+    peaks = np.concatenate([part.outlines.peaks for part in regions]).tolist()
+    together = Regions(
+        Outlines.of(list(zip(images.tolist(), peaks, cells, strict=True))),
+        np.concatenate([part.embeddings for part in regions]),
+        np.concatenate([part.labels for part in regions]),
+        np.concatenate([part.nearest for part in regions]),
+        np.concatenate([part.confidence for part in regions]),
     )
+    order = np.argsort(images, kind="stable")
+    return together.take(order)
 
 
 def kinds_of_images(

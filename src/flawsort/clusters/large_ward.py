@@ -265,28 +265,64 @@ def _join_copies(
 def _two_levels(
     values: NDArray[np.float32], limits: Limits, progress: Progress | None
 ) -> NDArray[np.float64]:
-    """All merges inside micro-clusters, from low to high, then the merges of micro-clusters."""
-    n = len(values)
+    """Ward's tree of micro-clusters, with Ward's tree of its images below each."""
     labels = _micro_clusters(values, limits.micro_clusters)
+    return tree_of_groups(values, labels, limits=limits, progress=progress)
+
+
+def tree_of_groups(
+    values: NDArray[np.float32],
+    labels: Ints,
+    *,
+    limits: Limits = USUAL,
+    progress: Progress | None = None,
+) -> NDArray[np.float64]:
+    """(n - 1, 4): Ward's tree of each group, and above them Ward's tree of the groups.
+
+    values: (n, dim). labels: (n,), all from 0 to the largest.
+    """
+    groups = rows_of_groups(labels)
+    centres = np.empty((len(groups), values.shape[1]))
+    inner = []
+    for number, rows in enumerate(groups):
+        centres[number] = values[rows].mean(axis=0, dtype=np.float64)
+        few = np.empty((0, 4))
+        inner.append(tree(values[rows], limits=limits) if len(rows) > 1 else few)
+    sizes = np.array([len(rows) for rows in groups])
+    upper = weighted_ward(centres, sizes, block=limits.block, progress=progress)
+    return joined_trees(labels, inner, upper)
+
+
+def rows_of_groups(labels: Ints) -> list[NDArray[np.int64]]:
+    """The rows of each group, ascending. labels: (n,), all from 0 to the largest."""
     order = np.argsort(labels, kind="stable")
     bounds = np.flatnonzero(np.diff(labels[order], prepend=-1, append=labels.max() + 1))
-    inner: list[NDArray[np.float64]] = []
-    tops, node = np.empty(len(bounds) - 1, np.int64), n
-    centres = np.empty((len(tops), values.shape[1]))
-    for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
-        rows = order[start:stop]
-        centres[number] = values[rows].mean(axis=0, dtype=np.float64)
-        merges = tree(values[rows], limits=limits) if len(rows) > 1 else np.empty((0, 4))
+    return [order[start:stop] for start, stop in pairwise(bounds.tolist())]
+
+
+def joined_trees(
+    labels: Ints, inner: list[NDArray[np.float64]], upper: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(n - 1, 4): all merges inside groups, from low to high, then the merges of groups.
+
+    labels: (n,), all from 0 to the largest. inner: the tree of each group, whose leaves are its
+    rows. upper: the tree of the groups.
+    """
+    n, node = len(labels), len(labels)
+    tops, found = np.empty(len(inner), np.int64), []
+    for number, (rows, merges) in enumerate(zip(rows_of_groups(labels), inner, strict=True)):
         nodes = np.concatenate([rows, node + np.arange(len(merges))])
         merges[:, :2] = nodes[merges[:, :2].astype(np.int64)]
-        inner.append(merges)
+        found.append(merges)
         tops[number] = nodes[-1]
         node += len(merges)
-    lower, number_of = _sorted_by_height(np.concatenate(inner), n)
-    upper = weighted_ward(centres, np.diff(bounds), block=limits.block, progress=progress)
+    lower, number_of = _sorted_by_height(np.concatenate(found), n)
     nodes = np.concatenate([number_of[tops], node + np.arange(len(upper))])
+    sizes = np.concatenate([np.bincount(labels), np.zeros(len(upper))])
+    for row, (left, right) in enumerate(upper[:, :2].astype(np.int64)):
+        sizes[len(tops) + row] = upper[row, 3] = sizes[left] + sizes[right]
     upper[:, :2] = np.sort(nodes[upper[:, :2].astype(np.int64)], axis=1)
-    # Heights must not decrease: two micro-clusters may be closer than the images inside a third.
+    # Heights must not decrease: two groups may be closer than the images inside a third.
     upper[:, 2] = np.maximum(upper[:, 2], lower[:, 2].max(initial=0.0))
     return np.concatenate([lower, upper])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +23,14 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file in an object store or another place that fsspec can read: s3://bucket/parts/7.png."""
+    """A file in an object store or another place that fsspec can read: s3://bucket/parts/7.png.
+
+    asked: whether the user asked for it. A run may come from anybody and name any URL, and reading
+    that would send a request there.
+    """
 
     url: str
+    asked: bool = True
 
     def __str__(self) -> str:
         return self.url
@@ -45,13 +51,19 @@ class RemoteFile:
         """The content of the file. All errors of the store are raised as OSError."""
         from flawsort.core.remote import read_bytes
 
+        self._check_asked()
         return read_bytes(self.url)
 
     def open(self) -> BinaryIO:
         """A stream that fetches only the ranges that are read."""
         from flawsort.core.remote import open_ranges
 
+        self._check_asked()
         return open_ranges(self.url)
+
+    def _check_asked(self) -> None:
+        if not self.asked:
+            raise OSError(errno.EACCES, f"it is at {self.url[:200]}, and only --fetch allows that")
 
 
 # Where the pixels of an image are: a file, one behind a URL, or an array (height, width[, 3]).
@@ -74,12 +86,15 @@ class ImageSet:
     sources: where the pixels are.
     digests: SHA-256 of each file's bytes (or of the array), as hexadecimal.
     set_aside: files that were found and could not be used.
+    skipped: the kinds of the other files of the sources, which were not looked at, and how many
+        there are of each.
     """
 
     names: tuple[str, ...]
     sources: tuple[Source, ...]
     digests: tuple[str, ...]
     set_aside: tuple[SetAside, ...] = ()
+    skipped: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.names) == len(self.sources) == len(self.digests):
@@ -98,19 +113,20 @@ class ImageSet:
         return f"<ImageSet of {len(self):,}: {first}{more}{aside}>"
 
     def take(self, rows: Sequence[int] | Ints) -> ImageSet:
-        """The images at `rows`, in that order. `set_aside` stays the same."""
+        """The images at `rows`, in that order. `set_aside` and `skipped` stay the same."""
         return ImageSet(
             tuple(self.names[i] for i in rows),
             tuple(self.sources[i] for i in rows),
             tuple(self.digests[i] for i in rows),
             self.set_aside,
+            self.skipped,
         )
 
     def without(self, bad: Sequence[SetAside]) -> ImageSet:
         """The set without the images named in `bad`, which are added to `set_aside`."""
         names = {entry.name for entry in bad}
         kept = self.take([i for i, name in enumerate(self.names) if name not in names])
-        return ImageSet(kept.names, kept.sources, kept.digests, self.set_aside + tuple(bad))
+        return replace(kept, set_aside=self.set_aside + tuple(bad))
 
     def duplicates(self) -> tuple[tuple[str, ...], ...]:
         """Groups of names whose content is identical."""
@@ -131,12 +147,15 @@ class Bags:
         bag, so that a minimum over the bag needs no special case. None: all are valid.
     beside: the bags of the same images in further views, with other backbones or input sizes. The
         first view is the one whose grid scores and regions use.
+    tile: rows and columns of the patches of one tile, for photos that were looked at in several;
+        None for images that were looked at whole.
     """
 
     patches: Floats
     grid: tuple[int, int]
     valid: Bools | None = None
     beside: tuple[Bags, ...] = ()
+    tile: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.patches.ndim != 3 or 0 in self.patches.shape:
@@ -153,6 +172,10 @@ class Bags:
             raise InputError(
                 f"valid must have the shape {self.patches.shape[:2]}. Got {self.valid.shape}."
             )
+        if self.tile is not None and not all(
+            1 <= part <= whole for part, whole in zip(self.tile, self.grid, strict=True)
+        ):
+            raise InputError(f"tile must lie within the grid {self.grid}. Got {self.tile}.")
         for other in self.beside:
             if len(other) != len(self) or other.beside:
                 raise InputError(
@@ -206,4 +229,4 @@ class Bags:
         index = np.asarray(rows)
         valid = None if self.valid is None else self.valid[index]
         beside = tuple(other.take(rows) for other in self.beside)
-        return Bags(self.patches[index], self.grid, valid, beside)
+        return Bags(self.patches[index], self.grid, valid, beside, self.tile)

@@ -3,6 +3,9 @@
 Everything is written under a temporary name next to its final path and moved there at the end. An
 error removes the temporary. Those of a killed process are removed when the next process writes to
 the same folder.
+
+What is durable is on the disk before it takes its place, so that it is there after a power failure,
+too. What can be computed again need not be: waiting for the disk takes milliseconds for each file.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TypeAlias
 
+from flawsort.core.durable import flush, flush_folder, flush_names
 from flawsort.core.remote import as_os_error, file_system, is_url
 from flawsort.core.temporaries import (
     beside,
@@ -35,8 +39,10 @@ Piece: TypeAlias = bytes | memoryview
 Content: TypeAlias = str | Piece | Iterable[Piece] | Callable[[IO[bytes]], object]
 """The content of a file: text, bytes, several pieces of bytes, or a function that writes it."""
 
-# In seconds. Windows cannot move a file that another program, such as a virus scanner, has open.
-_PATIENCE = 2.0 if os.name == "nt" else 0.0
+# In seconds. Windows moves no file that another program, such as a virus scanner, has open.
+PATIENCE = 2.0
+# Characters of a path that Windows takes unless it is set to take more; of a folder 12 fewer.
+LONGEST_ON_WINDOWS = 259
 # Error codes of systems that cannot exchange two folders.
 _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
@@ -55,28 +61,53 @@ class Unpublished(OSError):  # noqa: N818
         self.kept = kept
 
 
-def write_whole(place: str | Path, content: Content, *, parents: bool = False) -> None:
+def write_whole(
+    place: str | Path, content: Content, *, parents: bool = False, durable: bool = True
+) -> None:
     """Write a file atomically: it is complete or does not exist. place: a path, or a URL as text.
     parents: create missing parent folders."""
     if is_url(place):
         _write_to_store(str(place), content)
         return
-    with new_file(Path(place), parents=parents) as partial, partial.open("wb") as file:
+    with (
+        new_file(Path(place), parents=parents, durable=durable) as partial,
+        partial.open("wb") as file,
+    ):
         _fill(file, content)
 
 
 @contextmanager
-def new_file(place: Path, *, parents: bool = False) -> Iterator[Path]:
+def new_file(
+    place: Path,
+    *,
+    parents: bool = False,
+    durable: bool = True,
+    before_publish: Callable[[], None] | None = None,
+) -> Iterator[Path]:
     """A temporary path to write to, which becomes the file at `place` at the end. A link stays a
-    link. A pipe or a device is written to directly."""
+    link. A pipe or a device is written to directly. before_publish: as for `new_folder`."""
     replacing = place.exists()
     if replacing and not place.is_file():
         yield place
         return
     if place.is_symlink():
         place = place.resolve()
+    options = (replacing, parents, durable, before_publish)
+    with _length_explained(), _file_in(place, *options) as partial:
+        yield partial
+
+
+@contextmanager
+def _file_in(
+    place: Path,
+    replacing: bool,
+    parents: bool,
+    durable: bool,
+    before_publish: Callable[[], None] | None,
+) -> Iterator[Path]:
+    """As for `new_file`."""
     if parents:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(place.parent, durable=durable)
     if place.parent not in _cleared:  # once: listing a folder with many files is slow
         clear_left_overs(place.parent)
         _cleared.add(place.parent)
@@ -84,9 +115,15 @@ def new_file(place: Path, *, parents: bool = False) -> Iterator[Path]:
         _check_writable(place)
     with temporary(place) as partial:
         yield partial
+        if durable:
+            flush(partial)
         if replacing:
             _keep_mode(place, partial)
+        if before_publish is not None:
+            before_publish()
         _move(partial, place)
+        if durable:
+            flush_names(place.parent)
 
 
 @contextmanager
@@ -95,6 +132,7 @@ def new_folder(
     *,
     replace: bool = True,
     rescue: bool = False,
+    durable: bool = True,
     before_publish: Callable[[], None] | None = None,
 ) -> Iterator[Path]:
     """An empty folder to fill, which becomes the folder at `place` at the end.
@@ -105,16 +143,20 @@ def new_folder(
     complete folder that cannot be moved to `place` next to it, and raise Unpublished with its path.
     """
     place = place.resolve()
-    place.parent.mkdir(parents=True, exist_ok=True)
+    with _length_explained():
+        _make_folder(place.parent, durable=durable)
     clear_left_overs(place.parent)
     with claimed(beside(place, "partial")) as partial:
         try:
-            partial.mkdir()
-            yield partial
+            with _length_explained():
+                partial.mkdir()
+                yield partial
         except BaseException:
             remove(partial)
             raise
         try:
+            if durable:
+                flush_folder(partial)
             if before_publish is not None:
                 before_publish()
             replaced = _publish(partial, place, replace)
@@ -126,8 +168,26 @@ def new_folder(
             if isinstance(error, Exception):
                 raise Unpublished(kept) from error
             raise
+        if durable:
+            flush_names(place.parent)
         if replaced is not None:
             remove(replaced)
+
+
+@contextmanager
+def _length_explained() -> Iterator[None]:
+    """Windows says of a path that is too long only that it does not exist."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        path = str(error.filename)
+        if sys.platform != "win32" or len(path) <= LONGEST_ON_WINDOWS - 12:
+            raise
+        why = (
+            f"a path of {len(path)} characters, and Windows takes {LONGEST_ON_WINDOWS} unless its "
+            "setting LongPathsEnabled allows more. Change it, or choose a shorter path"
+        )
+        raise OSError(errno.ENAMETOOLONG, why, path) from error
 
 
 def recover(place: Path) -> None:
@@ -155,18 +215,24 @@ def replace_together(folder: Path, contents: Mapping[str, Content]) -> None:
         for name, content in contents.items():
             with fresh[name].open("wb") as file:
                 _fill(file, content)
+            flush(fresh[name])
         try:
             for name in others:
                 if (folder / name).exists():
                     kept[name] = stack.enter_context(_copy(folder / name))
+                    flush(kept[name])
+            flush_names(folder)
             for name, path in fresh.items():
                 _check_writable(folder / name)
                 _keep_mode(folder / name, path)
+                if name == last:
+                    flush_names(folder)  # the others are in their places
                 _move(path, folder / name)
         except BaseException:
             if fresh[last].exists():
                 _undo(folder, kept, [name for name in others if not fresh[name].exists()])
             raise
+    flush_names(folder)
     for path in kept.values():
         remove(path)
 
@@ -197,6 +263,24 @@ def sha256(path: Path) -> str:
     """The SHA-256 of a file's content, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def append(place: Path, content: bytes, at: int) -> None:
+    """Add bytes to a file that only grows, and put them on the disk; the file is made if there is
+    none. at: its length before.
+
+    If the process is killed meanwhile, the same call writes what is missing, and nothing twice. If
+    somebody else has changed the file after `at`, the bytes are added at its end.
+    """
+    new = not place.exists()
+    with place.open("ab+") as file:
+        file.seek(at)
+        there = file.read(len(content))
+        # At the end, wherever it was read.
+        file.write(content[len(there) :] if content.startswith(there) else content)
+    flush(place)
+    if new:
+        flush_names(place.parent)
 
 
 def try_writing(place: Path) -> None:
@@ -249,6 +333,15 @@ def _write_to_store(url: str, content: Content) -> None:
             raise
 
 
+def _make_folder(place: Path, *, durable: bool) -> None:
+    """Make a folder and those above it, if there are none."""
+    above = [one for one in (place, *place.parents) if not one.exists()]
+    place.mkdir(parents=True, exist_ok=True)
+    if durable:
+        for one in above:
+            flush_names(one.parent)
+
+
 def _check_writable(place: Path) -> None:
     """Do not replace a read-only file, although the system would allow it."""
     if place.is_file() and not os.access(place, os.W_OK):
@@ -261,15 +354,15 @@ def _keep_mode(place: Path, partial: Path) -> None:
             shutil.copymode(place, partial)
 
 
-def _move(source: Path, target: Path, *, patience: float = _PATIENCE) -> None:
+def _move(source: Path, target: Path) -> None:
     """Rename a file or a folder. An existing file is replaced."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + PATIENCE
     while True:
         try:
             os.replace(source, target)
             return
         except PermissionError:
-            if time.monotonic() >= end:
+            if sys.platform != "win32" or time.monotonic() >= end:
                 raise
             time.sleep(0.05)
 

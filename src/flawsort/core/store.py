@@ -20,7 +20,7 @@ from flawsort.core.remote import as_os_error, file_system, is_url, read_bytes
 from flawsort.core.storage import Content, Piece, write_whole
 from flawsort.core.temporaries import clear_left_overs
 
-FORMAT = 5
+FORMAT = 7
 """The format version of everything that is stored to save time: bags, parts of batches, thumbnails,
 checkpoints, and results of the paper. Increase it when the meaning of one of them changes; all of
 them are then recomputed."""
@@ -72,7 +72,7 @@ class LocalFolder:
         return (self.path / name).read_bytes()
 
     def write(self, name: str, content: Content) -> None:
-        write_whole(self.path / name, content, parents=True)
+        write_whole(self.path / name, content, parents=True, durable=False)
 
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
@@ -184,25 +184,46 @@ def unsealed(content: bytes) -> memoryview | None:
     return payload if hashlib.sha256(payload).digest() == check else None
 
 
-def prune(place: Path, suffix: str, limit: int) -> None:
-    """Remove the least recently used files of all stores below a path until the rest takes at
-    most `limit` bytes. Also removes the temporary files of killed processes."""
-    found: list[tuple[float, int, str]] = []
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of a store on a disk. used: when it was last read or written, in seconds since 1970.
+    size: in bytes."""
+
+    used: float
+    size: int
+    path: str
+
+
+def stored_files(place: Path, suffix: str) -> list[StoredFile]:
+    """The files of all stores below a path."""
+    found = []
     for folder in _folders_in(place):
-        clear_left_overs(Path(folder))
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(suffix) and not entry.name.startswith("."):
                     with contextlib.suppress(OSError):  # another process prunes it too
                         stat = entry.stat()
-                        found.append((stat.st_mtime, stat.st_size, entry.path))
-    size = sum(bytes_ for _, bytes_, _ in found)
-    for _, bytes_, path in sorted(found):
+                        found.append(StoredFile(stat.st_mtime, stat.st_size, entry.path))
+    return found
+
+
+def prune(stores: Iterable[tuple[Path, str]], limit: int) -> int:
+    """Remove the least recently used files of all stores below paths until the rest takes at most
+    `limit` bytes, and the temporary files of killed processes. Returns the number of bytes of the
+    removed files. stores: paths, each with the suffix of the files there."""
+    found: list[StoredFile] = []
+    for place, suffix in stores:
+        for folder in _folders_in(place):
+            clear_left_overs(Path(folder))
+        found += stored_files(place, suffix)
+    before = size = sum(file.size for file in found)
+    for file in sorted(found, key=lambda one: (one.used, one.size, one.path)):
         if size <= limit:
             break
         with contextlib.suppress(OSError):  # go on if a file cannot be removed
-            os.unlink(path)
-            size -= bytes_
+            os.unlink(file.path)
+            size -= file.size
+    return before - size
 
 
 def _folders_in(place: Path) -> list[str]:

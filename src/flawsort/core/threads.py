@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -20,6 +24,9 @@ Value = TypeVar("Value", bound=np.generic)
 
 # The current limit, set by `limit`.
 _limit: int | None = None
+# The number of modules when the libraries of BLAS were looked for, and those found. Looking takes
+# milliseconds, and only another module can load another library.
+_libraries: tuple[int, ThreadpoolController] | None = None
 
 
 def n_threads() -> int:
@@ -48,9 +55,12 @@ def limit(threads: int) -> Iterator[None]:
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread per product, because the products themselves run in threads."""
-    from threadpoolctl import threadpool_limits
+    global _libraries
+    from threadpoolctl import ThreadpoolController
 
-    with threadpool_limits(limits=1, user_api="blas"):
+    if _libraries is None or _libraries[0] != len(sys.modules):
+        _libraries = len(sys.modules), ThreadpoolController()
+    with _libraries[1].limit(limits=1, user_api="blas"):
         yield
 
 

@@ -2,12 +2,13 @@
 
 Pooled patches show what is unusual. The mean patch shows the image as a whole, which matters where
 the flaw fills the image or nothing is usual. Each part gets a share of the spread of the others.
+Then long embeddings are shortened: how strong a flaw is counts less than what it looks like.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,9 @@ MEAN_SHARE = 0.35
 # between a patch and its nearest peers. Where this part is large nothing is usual, and what an
 # image shows as a whole tells more.
 UNEXPLAINED = (0.61, 0.65)
-LARGEST_MEAN_SHARE = 0.8
+PEER_MEAN_SHARES = (0.28, 0.8)
+# A vector that is shorter than this share of the usual length is at the mean but for rounding.
+NO_LENGTH = 1e-6
 # A block whose vectors spread less than this varies by rounding alone.
 NO_SPREAD = 1e-5
 
@@ -54,14 +57,41 @@ class MeanPatch:
         return np.asarray(whitened, np.float32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Shortening:
+    """How long embeddings are shortened. centre: (dim,), the mean of the set, which becomes 0.
+    length: the root mean square length of the set from there, which stays as it is. power: 0 leaves
+    all lengths alone, 1 makes them equal."""
+
+    centre: NDArray[np.float32]
+    length: float
+    power: float
+
+    @classmethod
+    def fit(cls, vectors: Floats, power: float) -> Shortening:
+        """vectors: (n_images, dim), of the whole set."""
+        centre = vectors.mean(axis=0, dtype=np.float64)
+        return cls(centre.astype(np.float32), _spread(vectors), power)
+
+    def apply(self, vectors: NDArray[np.float32]) -> None:
+        """Shorten vectors (n, dim) in place."""
+        vectors -= self.centre
+        squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+        least = max(NO_LENGTH * self.length, NO_SPREAD)
+        factors = (self.length / np.maximum(np.sqrt(squares), least)) ** self.power
+        vectors *= factors[:, None].astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
 class Axes:
     """How the parts of an embedding are scaled. blocks: the number of columns of each block of the
-    vectors. scales: the factor of each block. extents: how extents are appended."""
+    vectors. scales: the factor of each block. extents: how extents are appended. shortening: of
+    what is joined; None if lengths are left alone."""
 
     blocks: tuple[int, ...]
     scales: tuple[float, ...]
     extents: ExtentAxes
+    shortening: Shortening | None = None
 
     @classmethod
     def fit(
@@ -73,11 +103,12 @@ class Axes:
         means: Sequence[int],
         spread: float,
         mean_share: float,
+        shorten: float = 0.0,
     ) -> Axes:
         """vectors: (n_images, dim), blocks of pooled patches, then of mean patches. found: the
         extents of the same images. pooled, means: the columns of each block. spread: the standard
         deviation of the set's scores. mean_share: the spread of all mean patches as a share of the
-        spread of the rest."""
+        spread of the rest. shorten: see Method."""
         blocks = (*pooled, *means)
         spreads = np.array([_spread(block) for block in _split(vectors, blocks)])
         # A block that varies by rounding alone stays as small as it is.
@@ -89,10 +120,20 @@ class Axes:
         extents = ExtentAxes.fit(total, found, spread)
         rest = np.hypot(total, _spread(extents.measure(found)))
         scales[n:] *= mean_share * rest / np.sqrt(max(len(means), 1))
-        return cls(blocks, tuple(scales.tolist()), extents)
+        joined = cls(blocks, tuple(scales.tolist()), extents)
+        if not shorten:
+            return joined
+        short = Shortening.fit(joined.join(vectors, found), shorten)
+        return replace(joined, shortening=short)
 
     def join(self, vectors: Floats, found: NDArray[np.float64]) -> NDArray[np.float32]:
         """(n_images, dim + n_extents): the embeddings."""
+        joined = self._side_by_side(vectors, found)
+        if self.shortening is not None:
+            self.shortening.apply(joined)
+        return joined
+
+    def _side_by_side(self, vectors: Floats, found: NDArray[np.float64]) -> NDArray[np.float32]:
         measured = self.extents.measure(found)
         joined = np.empty((len(vectors), vectors.shape[1] + measured.shape[1]), np.float32)
         scales = np.repeat(self.scales, self.blocks)
@@ -113,8 +154,8 @@ def share_among_peers(bags: Sequence[Bags], scores: Sequence[Floats]) -> float:
     parts = [_unexplained(one, values) for one, values in zip(bags, scores, strict=True)]
     known = [part for part in parts if part is not None]
     if not known:
-        return MEAN_SHARE
-    return float(np.interp(np.mean(known), UNEXPLAINED, (MEAN_SHARE, LARGEST_MEAN_SHARE)))
+        return PEER_MEAN_SHARES[0]
+    return float(np.interp(np.mean(known), UNEXPLAINED, PEER_MEAN_SHARES))
 
 
 def _unexplained(bags: Bags, scores: Floats) -> float | None:

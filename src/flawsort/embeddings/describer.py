@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.core.errors import InputError
 from flawsort.core.grids import Grid, shared_out
 from flawsort.core.records import Bags, Bools, Floats, Ints, Progress
 from flawsort.core.text import pluralise
+from flawsort.core.threads import blocks
 from flawsort.embeddings.axes import Axes, MeanPatch, mean_patches
 from flawsort.embeddings.extent import extents
-from flawsort.embeddings.heat import HeatScale
+from flawsort.embeddings.features import Described, Features, join_features
+from flawsort.embeddings.heat import HeatScale, calibrate
 from flawsort.embeddings.method import Method
+from flawsort.embeddings.photos import most_unusual_parts
+from flawsort.embeddings.places import find_places
 from flawsort.embeddings.pooling import CHOSEN_SHARE, POOLINGS, Pooling, average_pooling
 from flawsort.embeddings.regions import (
     Outlines,
@@ -23,53 +27,25 @@ from flawsort.embeddings.regions import (
     region_scores,
     region_weights,
 )
-from flawsort.embeddings.weights import score_spread, soft_weights, uniform_weights
-from flawsort.scores.reference import Comparison, Reference
+from flawsort.embeddings.weights import score_spread, uniform_weights
+from flawsort.scores.reference import Comparison, NormalReference, Reference
 
 EVERY_PATCH_ALIKE = "every patch alike"
-
-
-@dataclass(frozen=True)
-class Features:
-    """The features of images before they are joined to embeddings.
-
-    scores, weights: (n_images, n_patches). vectors: (n_images, dim), pooled patches of each view,
-    then mean patches of each view. extents: (n_images, n_extents), without columns if the pooling
-    does not use them. regions: of all images.
-    """
-
-    scores: NDArray[np.floating[Any]]
-    weights: NDArray[np.floating[Any]]
-    vectors: NDArray[np.float32]
-    extents: NDArray[np.float64]
-    regions: RegionFeatures
-
-
-@dataclass(frozen=True)
-class Described:
-    """The embeddings of images and of their regions, in the same space.
-
-    scores, weights: (n_images, n_patches). embeddings: (n_images, dim). outlines: the regions of
-    all images. region_embeddings: (n_regions, dim).
-    """
-
-    scores: NDArray[np.floating[Any]]
-    weights: NDArray[np.floating[Any]]
-    embeddings: NDArray[np.float32]
-    outlines: Outlines
-    region_embeddings: NDArray[np.float32]
+# The number of photos whose parts are cut out at a time, which bounds the memory.
+PHOTOS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
 class Look:
-    """The fitted state of one view. grid, dim: of its bags. whitening: (dim, dim), of residuals;
-    None if the pooling does not use it. mean: how mean patches are measured; None if they take no
-    part."""
+    """The fitted state of one view. grid, dim, tile: of its bags. whitening: (dim, dim), of
+    residuals; None if the pooling does not use it. mean: how mean patches are measured; None if
+    they take no part."""
 
     grid: Grid
     dim: int
     whitening: NDArray[np.float32] | None = None
     mean: MeanPatch | None = None
+    tile: Grid | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -94,7 +70,8 @@ class Describer:
     looks: the state of each view. reference: None if every patch counts the same. temperature: in
     the units of the scores. spread: the standard deviation of the set's scores. heat: the scale on
     which scores look normal or hot. mean_share: of the mean patches in an embedding. axes: how the
-    parts of an embedding are joined; None if there is only one.
+    parts of an embedding are joined; None if there is only one. hot: (n_peers, n_patches), which
+    patches of the peers are unusual themselves; None if the reference has none.
     """
 
     method: Method
@@ -105,6 +82,7 @@ class Describer:
     heat: HeatScale
     mean_share: float = 0.0
     axes: Axes | None = None
+    hot: Bools | None = None
 
     def __repr__(self) -> str:
         reference = "none" if self.reference is None else self.reference.kind
@@ -131,18 +109,69 @@ class Describer:
         self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Features:
         """Compute features, before they are joined. self_rows: as for `describe`."""
+        self.check_new()
+        if self.looks[0].tile is None and bags.tile is not None:
+            # An older run took a photo of several tiles as one image.
+            first, *others = (replace(one, tile=None) for one in bags.views)
+            bags = replace(first, beside=tuple(others))
         if self.reference is None:
             return self._uniform_features(bags)
         comparison = self.reference.compare(bags, self_rows=self_rows, progress=progress)
         return self.pool(bags, comparison, progress=progress)
 
+    def check_new(self) -> None:
+        """Refuse new images where weights come from files: they have none."""
+        if self.method.takes_maps:
+            raise InputError(
+                f"New images cannot be described: the weights of this run are from "
+                f"{self.method.weights} of its own images. Group the new ones in a run of their "
+                "own, with theirs."
+            )
+
     def pool(
         self, bags: Bags, comparison: Comparison, *, progress: Progress | None = None
     ) -> Features:
-        """Compute the features of bags from their comparison with the reference."""
+        """Compute the features of bags from their comparison with the reference. Photos of several
+        tiles are described by their most unusual part."""
+        if self.looks[0].tile is not None and self.pooling.uses_extents:
+            features = self._of_photos(bags, comparison, progress)
+        else:
+            features = self._of_images(bags, comparison, progress=progress)
+        outlines = features.regions.outlines
+        places = find_places(
+            comparison.scores, bags.valid, outlines, bags.grid, comparison.match, self.hot
+        )
+        return replace(features, places=places)
+
+    def _of_photos(self, bags: Bags, comparison: Comparison, progress: Progress | None) -> Features:
+        found = []
+        for some in blocks(len(bags), PHOTOS_AT_ONCE):
+            rows = np.arange(some.start, some.stop)
+            parts = most_unusual_parts(bags, comparison.scores, self.heat, rows)
+            features = self._of_images(
+                parts.bags(bags), parts.comparison(comparison, bags), outlines=parts.outlines
+            )
+            found.append(parts.whole(features))
+            if progress:
+                progress("comparing", some.stop, len(bags))
+        return join_features(found)
+
+    def _of_images(
+        self,
+        bags: Bags,
+        comparison: Comparison,
+        *,
+        outlines: Outlines | None = None,
+        progress: Progress | None = None,
+    ) -> Features:
+        """The features of images, or of parts of photos. outlines: the regions, if they are known
+        already; those without a patch that is pooled are left out."""
         scores, valid = comparison.scores, bags.valid
-        weights, among = self.pooling.focus(soft_weights(scores, self.temperature, valid))
-        outlines = find_regions(scores, bags.grid, self.heat, among=among, valid=valid)
+        weights, among = self.pooling.focus(self.method.weigh(scores, self.temperature, valid))
+        if outlines is None:
+            outlines = find_regions(scores, bags.grid, self.heat, among=among, valid=valid)
+        elif among is not None:
+            outlines = outlines.touching(among)
         inside = region_weights(scores, outlines, self.temperature, among)
         pooled: list[NDArray[np.float32]] = []
         of_regions: list[NDArray[np.float32]] = []
@@ -213,7 +242,9 @@ class Describer:
             vectors = self.axes.join(vectors, features.extents)
             of_regions = self.axes.join(of_regions, features.regions.extents)
         outlines = features.regions.outlines
-        return Described(features.scores, features.weights, vectors, outlines, of_regions)
+        return Described(
+            features.scores, features.weights, vectors, outlines, of_regions, features.places
+        )
 
     def with_axes(self, features: Features) -> Describer:
         """The same Describer with axes fitted to these images; unchanged if the pooling does not
@@ -227,6 +258,7 @@ class Describer:
             means=[look.dim for look in self.looks if look.mean is not None],
             spread=self.spread,
             mean_share=self.mean_share,
+            shorten=self.method.shorten_for(normals=self.reference.kind == NormalReference.kind),
         )
         return replace(self, axes=axes)
 
@@ -253,11 +285,13 @@ def fit_state(
     heat: HeatScale,
     means: tuple[MeanPatch | None, ...] = (),
     mean_share: float = 0.0,
+    hot: Bools | None = None,
     progress: Progress | None = None,
 ) -> Describer:
     """A Describer with the temperature and the whitening fitted to bags that were compared with the
     reference. order: of the bags; the whitening is measured on the first of them. means: how mean
-    patches are measured in each view; empty if they take no part. mean_share: see Describer."""
+    patches are measured in each view; empty if they take no part. mean_share, hot: see
+    Describer."""
     spread = score_spread(comparison.scores, bags.valid)
     temperature = method.temperature_for(spread)
     pooling = POOLINGS[method.pooling]
@@ -268,16 +302,34 @@ def fit_state(
             one.dim,
             pooling.fit_whitening(one, compared, order, progress=progress),
             mean if pooling.uses_extents else None,
+            one.tile,
         )
         for one, compared, mean in zip(bags.views, comparison.by_view, measured, strict=True)
     )
-    return Describer(method, looks, reference, temperature, spread, heat, mean_share)
+    return Describer(
+        method, looks, reference, temperature, spread, heat, mean_share=mean_share, hot=hot
+    )
 
 
 def every_patch_alike(method: Method, bags: Bags) -> Describer:
     """A Describer without a reference: every patch counts the same."""
-    looks = tuple(Look(one.grid, one.dim) for one in bags.views)
+    looks = tuple(Look(one.grid, one.dim, tile=one.tile) for one in bags.views)
     return Describer(method, looks, None, 1.0, 1.0, HeatScale(0.0, 1.0))
+
+
+def fit_to_maps(method: Method, bags: Bags, looked: Comparison) -> Describer:
+    """A Describer without a reference, whose scores are given with the images. What a mask marks is
+    hot."""
+    spread = score_spread(looked.scores, bags.valid)
+    heat = HeatScale(0.0, 1.0)
+    if method.weights != "masks":
+        heat = calibrate(looked.scores, bags.valid, tile=bags.tile)
+    return replace(
+        every_patch_alike(method, bags),
+        temperature=method.temperature_for(spread),
+        spread=spread,
+        heat=heat,
+    )
 
 
 def _moved(

@@ -72,6 +72,11 @@ class Outlines:
         found = zip(images, self.peaks[rows], (self[row] for row in rows), strict=True)
         return Outlines.of([(int(image), float(peak), cells) for image, peak, cells in found])
 
+    def touching(self, patches: Bools) -> Outlines:
+        """The regions with at least one of the given patches. patches: (n_images, n_patches)."""
+        kept = [row for row in range(len(self)) if patches[self.images[row], self[row]].any()]
+        return self.take(kept, self.images[kept])
+
     def masks(self, n_patches: int) -> Bools:
         """(n, n_patches): which patches belong to each region."""
         masks = np.zeros((len(self), n_patches), bool)
@@ -84,6 +89,10 @@ class Outlines:
         held = np.zeros((int(self.images.max(initial=-1)) + 1, n_patches), bool)
         np.logical_or.at(held, self.images, masks)
         return masks | ~held[self.images]
+
+    def shares(self, grid: tuple[int, int]) -> NDArray[np.float64]:
+        """(n,): the share of the grid that each region covers."""
+        return np.diff(self.ends, prepend=0) / (grid[0] * grid[1])
 
     def boxes(self, grid: tuple[int, int]) -> NDArray[np.float64]:
         """(n, 4): left, top, right, bottom, in fractions of the grid."""

@@ -85,9 +85,13 @@ def score_spread(scores: Floats, valid: Bools | None = None) -> float:
     return spread if spread > 1e-9 else 1.0  # equal scores: any temperature gives uniform weights
 
 
-def image_scores(scores: Floats, valid: Bools | None = None) -> NDArray[np.float64]:
-    """(n_images,): the mean score of the most unusual 1% of each image's patches."""
-    count = max(1, round(0.01 * scores.shape[1]))
+def image_scores(
+    scores: Floats, valid: Bools | None = None, tile: tuple[int, int] | None = None
+) -> NDArray[np.float64]:
+    """(n_images,): the mean score of each image's most unusual patches, 1% of what it was looked at
+    in: of the whole image or, in a photo of several tiles, of as many patches as one tile has. So a
+    small flaw counts as much in a large photo as in a small one. tile: see Bags."""
+    count = max(1, round(0.01 * (scores.shape[1] if tile is None else tile[0] * tile[1])))
     lowest = float(scores.min(initial=np.inf))
     means = np.empty(len(scores))
     for block in blocks(len(scores), ROWS_AT_ONCE):

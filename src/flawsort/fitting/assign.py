@@ -5,25 +5,30 @@ Only the scores and the groups of a batch are kept; its bags are freed.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flawsort.backbones.embed import nothing_usable
-from flawsort.clusters.assign import Assignment, Groups, joined
-from flawsort.clusters.kinds import Regions, kinds_of_images
+from flawsort.clusters.assign import NORMAL, Assignment, Judge, joined
+from flawsort.clusters.kinds import Kinds, Regions, join_in_order, kinds_of_images, sort_regions
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints, Progress, SetAside
-from flawsort.embeddings.describer import Described
+from flawsort.embeddings.features import Described
+from flawsort.embeddings.regions import regions_of_images
+from flawsort.embeddings.weights import image_scores
 from flawsort.fitting.fitted import Fitted
 from flawsort.fitting.memory import USUAL_SIZES, Need, Sizes, must_stream
 from flawsort.fitting.runner import Runner, describe_batches, make_batches
-from flawsort.fitting.source import Source
+from flawsort.fitting.source import Shapes, Source
 from flawsort.images.inputs import content_rows, used_images
 
-# (n_patches, dim) of a bag in each view.
-Shapes: TypeAlias = tuple[tuple[int, int], ...]
+# Called with the digests of a batch, and with its regions.
+OnRegions: TypeAlias = Callable[[Sequence[str], Regions], None]
 
 
 def assign_set(
@@ -33,16 +38,27 @@ def assign_set(
     *,
     sizes: Sizes = USUAL_SIZES,
     progress: Progress | None = None,
+    judge: Judge | None = None,
+    keep_vectors: int = 0,
+    as_one_of: int = 1,
+    on_regions: OnRegions | None = None,
 ) -> tuple[ImageSet, Assignment, Floats]:
     """The usable images, their groups, and their scores (n, n_patches), in the precision that the
     runner keeps.
 
+    judge: asked about each batch; what it says is kept in `judged`, so that the embeddings of many
+    images need not be. keep_vectors: keep the embeddings of the first so many images given.
+    as_one_of: images are compared as if there were at least so many, so that what arrives alone is
+    compared as what arrives with others. on_regions: called with the digests of each batch and its
+    regions, which are not kept otherwise.
     An image of the fit keeps its embedding and scores: compared with itself it would look normal.
     """
+    fitted.describer.check_new()
     images, contents = source.images, source.contents
-    describer = fitted.describer.for_many(len(contents), fitted.bag_shapes[0][0])
-    groups = Groups.of(fitted.embeddings, fitted.labels)
-    row_of = {digest: row for row, digest in enumerate(fitted.images.digests)}
+    many = max(len(contents), as_one_of)
+    describer = fitted.describer.for_many(many, fitted.bag_shapes[0][0])
+    kept_vectors = dict.fromkeys(images.digests[:keep_vectors])
+    sorter = _Sorter(fitted, judge, kept_vectors, on_regions)
     kept = _Scores(images)
     found: list[Assignment] = []
     aside: list[SetAside] = []
@@ -52,15 +68,15 @@ def assign_set(
     for part in describe_batches(batches, runner, describer, progress):
         if part.features is not None:
             described = describer.join(part.features)
-            again = {row: row_of[d] for row, d in enumerate(part.digests) if d in row_of}
-            found.append(_assigned(described, again, groups, fitted))
+            found.append(sorter.assign(described, part.digests, part.valid))
             kept.put(part.digests, described.scores, part.valid)
         aside += [SetAside(name, reason) for name, reason in part.reasons.items()]
     usable = contents.without(aside)
     used = used_images(images, usable)
     if not found:
         raise nothing_usable(_newest_first(images, used))
-    return used, joined(found).take(content_rows(used, usable)), kept.of(used)
+    together = joined(found).take(content_rows(used, usable))
+    return used, replace(together, vectors=sorter.vectors_of(used)), kept.of(used)
 
 
 def are_many(n_contents: int, shapes: Shapes, sizes: Sizes = USUAL_SIZES) -> bool:
@@ -78,32 +94,88 @@ def check_shapes(bags: Bags, shapes: Shapes) -> None:
         )
 
 
-def _assigned(
-    described: Described, again: dict[int, int], groups: Groups, fitted: Fitted
-) -> Assignment:
-    """The groups of a batch. again: row in the batch -> row in the fit, of images of the fit."""
-    for row, known in again.items():
-        described.embeddings[row] = fitted.embeddings[known]
-        described.scores[row] = fitted.scores[known]
-    found = groups.assign(described.embeddings)
-    regions = groups.assign(described.region_embeddings).labels
-    owners, labels = _regions_of(described, regions, again, fitted.regions)
-    return replace(found, kinds=kinds_of_images(found.labels, owners, labels, fitted.plain_groups))
+@dataclass(frozen=True)
+class _Sorter:
+    """Sorts one batch after the other. vectors: the embeddings that are to be kept, by digest; None
+    until they are known."""
+
+    fitted: Fitted
+    judge: Judge | None
+    vectors: dict[str, NDArray[np.float16] | None]
+    on_regions: OnRegions | None
+
+    def assign(
+        self, described: Described, digests: Sequence[str], valid: Bools | None
+    ) -> Assignment:
+        """The groups of a batch. valid: (n, n_patches), None if all patches count."""
+        fitted, vectors = self.fitted, described.embeddings
+        row_of, normals = fitted.row_of, fitted.normal_digests
+        again = {row: row_of[one] for row, one in enumerate(digests) if one in row_of}
+        for row, known in again.items():
+            vectors[row] = fitted.embeddings[known]
+            described.scores[row] = fitted.scores[known]
+        known_good = np.array([one in normals for one in digests], bool)
+        looks_normal, below = known_good, fitted.heat.normal_below
+        if below is not None:
+            tile = fitted.describer.looks[0].tile
+            looks_normal = known_good | (image_scores(described.scores, valid, tile) <= below)
+        found = fitted.groups.assign(vectors).seen_as(
+            vectors, self.judge, looks_normal=looks_normal, known_good=known_good
+        )
+        for digest, vector in zip(digests, vectors, strict=True):
+            if digest in self.vectors:
+                self.vectors[digest] = vector.astype(np.float16)
+        boxes, matches = self._places(described, again)
+        rows = np.arange(len(vectors))
+        new = sort_regions(described.outlines, described.region_embeddings, fitted.groups, rows)
+        regions = _with_known(new, fitted.regions, again)
+        if self.on_regions is not None:
+            self.on_regions(digests, regions)
+        kinds = self._kinds(regions, found.labels)
+        return replace(found, kinds=kinds, boxes=boxes, matches=matches)
+
+    def _places(
+        self, described: Described, again: dict[int, int]
+    ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+        """The most unusual place of each image, and where the reference shows the like. Images of
+        the fit keep theirs. again: row in the batch -> row in the fit."""
+        if described.places is None:
+            return None, None
+        boxes, matches = described.places.boxes, described.places.matches
+        if self.fitted.places is not None:
+            for row, known in again.items():
+                boxes[row] = self.fitted.places.boxes[known]
+                matches[row] = self.fitted.places.matches[known]
+        return boxes, matches
+
+    def vectors_of(self, used: ImageSet) -> NDArray[np.float16] | None:
+        """(n_kept, dim): the embeddings of the first images, up to the first that is not kept."""
+        known = [self.vectors.get(digest) for digest in used.digests]
+        first = list(itertools.takewhile(lambda vector: vector is not None, known))
+        return np.array(first) if first else None
+
+    def _kinds(self, regions: Regions, labels: Ints) -> Kinds:
+        """The label of each image, and the other groups that its regions resemble; none for a good
+        image."""
+        owners = regions.outlines.images
+        shown = labels[owners] != NORMAL
+        plain = self.fitted.plain_groups
+        return kinds_of_images(labels, owners[shown], regions.labels[shown], plain)
 
 
-def _regions_of(
-    described: Described, labels: Ints, again: dict[int, int], fitted: Regions
-) -> tuple[Ints, Ints]:
-    """The image and the group of each region of a batch. labels: of the described regions.
-    again: row in the batch -> row in the fit, of images of the fit; these keep their regions.
-    """
-    new = ~np.isin(described.outlines.images, list(again))
-    owners, found = [described.outlines.images[new]], [labels[new]]
-    for row, known in again.items():
-        first, last = np.searchsorted(fitted.outlines.images, [known, known + 1])
-        owners.append(np.full(last - first, row))
-        found.append(fitted.labels[first:last])
-    return np.concatenate(owners), np.concatenate(found)
+def _with_known(new: Regions, known: Regions, again: Mapping[int, int]) -> Regions:
+    """The regions of a batch, in which images of the fit have theirs. new: as found in the batch.
+    known: those of the fit. again: row in the batch -> row in the fit."""
+    if not again:
+        return new
+    kept = np.flatnonzero(~np.isin(new.outlines.images, list(again)))
+    rows, images = regions_of_images(known.outlines, np.array(list(again.values())))
+    return join_in_order(
+        [
+            (new.take(kept), new.outlines.images[kept]),
+            (known.take(rows), np.array(list(again))[images]),
+        ]
+    )
 
 
 class _Scores:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, ImageSet
+from flawsort.embeddings.method import EMBEDDINGS, LINKAGES, Method
+from flawsort.images.inputs import notes_on_files
+from flawsort.scores.engines import Engine
 
 if TYPE_CHECKING:
     from flawsort.backbones import BackboneChoice
-    from flawsort.embeddings.method import Method
-
-# Fewer normal images than this rarely show everything that is normal.
-FEW_NORMALS = 10
 
 
 def check_n_clusters(n_clusters: object) -> None:
@@ -40,9 +39,17 @@ def check_random_state(random_state: object) -> None:
 
 
 def check_views(views: Bags | Sequence[BackboneChoice], method: Method) -> None:
-    """Refuse several views without calibrated scores. views: Bags, or how backbones are opened."""
+    """Refuse several views for a distance between bags, or without calibrated scores. views: Bags,
+    or how backbones are opened."""
     n_views = len(views.views) if isinstance(views, Bags) else len(views)
-    if method.calibrated or n_views == 1:
+    if n_views > 1 and method.distance != EMBEDDINGS:
+        raise OptionError(
+            "must be 'embeddings' where images are looked at in several views: a distance between "
+            "bags is of one. Take the preset fast or paper, or name one backbone. Got "
+            f"'{method.distance}' and {n_views} views.",
+            parameter="distance",
+        )
+    if method.calibrated or n_views == 1 or not method.compares:
         return
     if isinstance(views, Bags):
         raise InputError(
@@ -81,7 +88,12 @@ def check_runner(
 
 def check_fit_on_ray(method: Method, *, normals: bool, max_memory: object = None) -> None:
     """Refuse what a fit on a Ray cluster cannot do. normals: whether there are any."""
-    if method.weights == "uniform":
+    if method.is_held:
+        raise OptionError(
+            f"must be 'local' for {method.held_for}: all images are needed at once. Got 'ray'.",
+            parameter="runner",
+        )
+    if not method.compares:
         raise OptionError(
             "must be 'local' for uniform weights: without comparisons a cluster has nothing to do. "
             "Got 'ray'.",
@@ -117,22 +129,73 @@ def check_count(n: int, n_clusters: int | str, found: ImageSet | None = None) ->
         )
 
 
-def input_warnings(images: ImageSet, normals: ImageSet | None) -> list[str]:
-    """Warnings that a person should read before trusting the groups."""
-    notes = []
-    copies = images.duplicates()
-    if copies:
-        count = sum(len(group) - 1 for group in copies)
-        are = "are exact copies of others" if count > 1 else "is an exact copy of another"
-        notes.append(f"{count} of the images {are}.")
+def check_arithmetic(method: Method, engine: Engine, arithmetic: str | None) -> None:
+    """Refuse an arithmetic that rounds distances where comparisons are to be exact."""
+    if method.exact is True and method.compares and not engine.single_precision:
+        raise OptionError(
+            "must be one that does not round distances, such as float32, for exact comparisons: "
+            "leave it out, or ask for approximate ones (--approximate, or exact=False), which say "
+            f"what they found. Got '{arithmetic}'.",
+            parameter="arithmetic",
+        )
+
+
+def check_normals(method: Method) -> None:
+    """Refuse normals where nothing is compared."""
+    if not method.compares:
+        raise OptionError(
+            f"'{method.weights}' does not compare images, so normal images have no effect. Leave "
+            "one of the two out.",
+            parameter="weights",
+        )
+
+
+def check_examples(method: Method) -> None:
+    """Refuse examples that are not grouped where weights come from files: they have none."""
+    if method.takes_maps:
+        raise OptionError(
+            f"are images outside the run, which have no {method.weights.replace('-', ' ')}. Give "
+            "their labels with --labels and group them too, or take the weights 'auto'. Got "
+            f"examples and the weights '{method.weights}'.",
+            parameter="examples",
+        )
+
+
+def check_maps(method: Method, maps: object) -> None:
+    """Refuse masks or heat maps that are not used. What is missing, `find_maps` says."""
+    if maps is not None and not method.takes_maps:
+        raise OptionError(
+            "is for the weights 'masks' and 'heat-maps'. Choose one of them, or leave it out. Got "
+            f"the weights '{method.weights}'.",
+            parameter="maps",
+        )
+
+
+def notes_on_groups(
+    method: Method, wanted: int | Literal["auto"], n_clusters: int
+) -> tuple[str, ...]:
+    """What a person should know of groups that are not Ward's on embeddings. wanted: the number of
+    groups asked for. n_clusters: the number made."""
+    notes: tuple[str, ...] = ()
+    if method.distance != EMBEDDINGS:
+        notes += (
+            f"The groups go by the distance {method.distance} between images. The map, how typical "
+            "an image is, regions and new images go by embeddings.",
+        )
+    if method.clusterer not in LINKAGES:
+        notes += (
+            f"{method.clusterer} made these groups. It makes no tree: every other number of groups "
+            "divides or joins them by Ward's method.",
+        )
+    if wanted != "auto" and n_clusters < wanted:
+        notes += (f"{method.clusterer} found {n_clusters} groups instead of {wanted}.",)
+    return notes
+
+
+def input_notes(images: ImageSet, normals: ImageSet | None) -> list[str]:
+    """What happened to files that are not looked at, or not in full. What a person should know of
+    the images themselves is found by flawsort.health."""
+    notes = notes_on_files(images)
     if normals is not None:
-        both = len(set(images.digests) & set(normals.digests))
-        if both:
-            notes.append(
-                f"{both} of the images {'are' if both > 1 else 'is'} also among the normal images."
-            )
-        known = len(set(normals.digests))
-        if known < FEW_NORMALS:
-            few = f"{known} normal image{'s' if known > 1 else ''}"
-            notes.append(f"Only {few}: anything not shown there looks unusual.")
+        notes += [f"Known good: {note}" for note in notes_on_files(normals)]
     return notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -11,22 +11,24 @@ from typing import Literal
 from flawsort.core.records import Progress
 from flawsort.embeddings.method import Method
 from flawsort.fitting.memory import USUAL_SIZES, Sizes
+from flawsort.images.maps import Maps
 from flawsort.scores.engines import Engine
 
 
 @dataclass(frozen=True)
 class FitOptions:
     """The options of a fit. n_clusters: the number of groups, or "auto" to take the advice.
-    known_groups: the group that people gave to some images, by SHA-256. Images of one group stay
-    together; images of different groups stay apart."""
+    tell_recall: say how good an approximate comparison is, because it was asked for. maps: of the
+    images, where the method takes weights from them."""
 
     method: Method
     engine: Engine
     n_clusters: int | Literal["auto"] = "auto"
-    known_groups: Mapping[str, int] | None = None
     random_state: int = 0
     sizes: Sizes = USUAL_SIZES
     progress: Progress | None = None
+    tell_recall: bool = False
+    maps: Maps | None = None
 
 
 class Stopwatch:

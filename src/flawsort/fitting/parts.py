@@ -27,14 +27,18 @@ from flawsort.core.errors import OptionError
 from flawsort.core.records import Bools, ImageSet
 from flawsort.core.storage import Piece
 from flawsort.core.store import Store
-from flawsort.embeddings.describer import Describer, Features
+from flawsort.embeddings.describer import Describer
+from flawsort.embeddings.features import Features
+from flawsort.embeddings.places import Places
 from flawsort.embeddings.regions import Outlines, RegionFeatures
 from flawsort.scores.views import references_of, stored_views
 
 # Parts of a run that was interrupted a month ago are removed: they only fill the disk.
 ABANDONED_AFTER = 30 * 24 * 3600
 
-_SUFFIX = ".part"
+SUFFIX = ".part"
+# The format of a part. Increase it when it changes: parts of another one are not read.
+_FORMAT = 2
 # The name of a run's folder, unlike other files that a person may keep beside it.
 _RUN = re.compile(r"[0-9a-f]{20}")
 _HEADER_BYTES = 4
@@ -65,7 +69,7 @@ class PartFiles:
 
     def __init__(self, place: str, setting: Mapping[str, object]) -> None:
         """setting: everything that decides the results (`run_setting`)."""
-        self._store = Store(place, setting, suffix=_SUFFIX)
+        self._store = Store(place, setting, suffix=SUFFIX)
         self._files = self._store.files
         self.folder = self._store.folder
 
@@ -169,6 +173,7 @@ def run_setting(
             content.update(_bytes(part))
     images = "".join(digest for batch in batches for digest in batch.images.digests)
     return {
+        "part": _FORMAT,
         "bags": bags,
         "method": asdict(describer.method),
         "views": describer.shapes,
@@ -216,12 +221,16 @@ def _part(content: memoryview, batch: Batch) -> Part:
     if not header["digests"]:
         return Part((), None, None, reasons)
     outlines = Outlines(*(arrays[name] for name in ("images", "peaks", "cells", "ends")))
+    places = None
+    if "boxes" in arrays:
+        places = Places(arrays["boxes"], arrays["matches"], arrays["region_matches"])
     features = Features(
         arrays["scores"],
         arrays["weights"],
         arrays["vectors"],
         arrays["extents"],
         RegionFeatures(outlines, arrays["region_vectors"], arrays["region_extents"]),
+        places,
     )
     return Part(tuple(header["digests"]), features, arrays.get("valid"), reasons)
 
@@ -243,6 +252,12 @@ def _arrays(part: Part) -> dict[str, NDArray[Any]]:
         "region_vectors": regions.vectors,
         "region_extents": regions.extents,
     }
+    if features.places is not None:
+        arrays |= {
+            "boxes": features.places.boxes,
+            "matches": features.places.matches,
+            "region_matches": features.places.of_regions,
+        }
     return arrays if part.valid is None else {**arrays, "valid": part.valid}
 
 

@@ -12,9 +12,8 @@ from typing import Any
 from flawsort.core.errors import OptionError
 from flawsort.core.threads import n_threads
 
-# Ray reads these at import: send no usage statistics, and print no internal messages.
+# Ray reads these at import: print no internal messages.
 _QUIETLY = {
-    "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
@@ -37,7 +36,7 @@ def connected(address: str | None, n_cpus: int) -> Iterator[Any]:
         n_cpus = max(n_threads(), n_cpus)
         options = {"address": "local", "num_cpus": n_cpus, "include_dashboard": False}
     try:
-        with _no_standard_error():
+        with _no_standard_error(), _no_dashboard():
             ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         where = "could be started here" if address is None else f"at '{address}'"
@@ -100,6 +99,23 @@ def _no_standard_error() -> Iterator[None]:
         os.dup2(saved, 2)
         os.close(saved)
         os.close(nowhere)
+
+
+@contextmanager
+def _no_dashboard() -> Iterator[None]:
+    """Start a cluster without the process of Ray's dashboard. Even with the dashboard and the usage
+    statistics switched off, it asks the services of three clouds whether it runs there."""
+    from ray._private import services
+
+    starting = getattr(services, "start_api_server", None)
+    if starting is None:
+        yield
+        return
+    services.start_api_server = lambda *_, **__: (None, None)
+    try:
+        yield
+    finally:
+        services.start_api_server = starting
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from flawsort.fitting.parts import Batch, Part, PartFiles, run_setting
 from flawsort.fitting.ray_cluster import check_one_machine, connected, n_fitting
 from flawsort.fitting.runner import describe_batch
 from flawsort.fitting.source import FileSource, embed_views
+from flawsort.images.budget import BUDGET, usual_limit
 from flawsort.images.view import View
 from flawsort.scores.engines import ARITHMETIC, CpuEngine, Engine, choose_engine
 from flawsort.scores.views import references_of
@@ -120,6 +121,7 @@ class BatchWorker:
         self._files = files
         self._problem: FlawsortError | None = None
         self._n_threads = spec.cpus
+        self._decoding = usual_limit() * spec.cpus // max(spec.cpus, os.cpu_count() or 1)
         try:
             # Ray counts processors but does not limit their use.
             with limit(self._n_threads):
@@ -133,7 +135,7 @@ class BatchWorker:
         for row in table.to_pylist():
             batch = _unpacked(row)
             names.append(self._files.name(batch))
-            with limit(self._n_threads):
+            with limit(self._n_threads), BUDGET.limited(self._decoding):
                 problem = self._problem or self._finish(batch)
             kinds.append(type(problem).__name__ if problem else "")
             reasons.append(str(problem) if problem else "")

@@ -6,20 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from flawsort.backbones import Backbone
 from flawsort.backbones.cache import BagCache, default_cache_folder
-from flawsort.backbones.embed import Embedded, cache_setting, embed, embed_batch
+from flawsort.backbones.embed import Embedded, cache_setting, embed, embed_batch, joined_grid
 from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, ImageSet, Progress
 from flawsort.embeddings.method import Method
-from flawsort.fitting.memory import USUAL_SIZES, Need, Sizes, must_stream
+from flawsort.fitting.memory import USUAL_SIZES, Need, Sizes, pair_bytes
+from flawsort.images.budget import BUDGET
 from flawsort.images.inputs import checked, distinct_rows, image_set_of, used_images
 from flawsort.images.view import View
 from flawsort.scores.reference import usual_peers
+
+# (n_patches, dim) of a bag in each view.
+Shapes: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class Source(Protocol):
@@ -86,7 +90,8 @@ class FileSource:
 
     @property
     def setting(self) -> dict[str, object]:
-        return {**self.bag_setting, "max_pixels": self.view.max_pixels}
+        limits = {"max_pixels": self.view.max_pixels, "decoding": BUDGET.given}
+        return {**self.bag_setting, **limits}
 
     def batch(self, images: ImageSet) -> tuple[Bags | None, ImageSet]:
         keep = self.cache != "auto" or self.keep_bags
@@ -113,14 +118,28 @@ class FileSource:
         return HeldSource(used_images(self.images, contents), contents, bags)
 
     def sampled(self, random_state: int, sizes: Sizes) -> FileSource:
-        probe = self.first_bag()
-        if probe is None:  # `hold` says why
+        shapes = self.bag_shapes()
+        if shapes is None:  # `hold` says why
             return self
-        most = max(sizes.min_normals, int(sizes.in_memory // probe.nbytes))
+        most = max(sizes.min_normals, sizes.in_memory // bag_bytes(shapes))
         order = np.random.default_rng(random_state).permutation(len(self.contents))
         chosen = {self.contents.digests[row] for row in order[:most]}
         rows = [row for row, digest in enumerate(self.images.digests) if digest in chosen]
         return replace(self, images=self.images.take(rows))
+
+    def bag_shapes(self) -> Shapes | None:
+        """(n_patches, dim) of a bag in each view; None if no image is usable. Of a photo in tiles
+        only one tile is embedded."""
+        whole = replace(self, view=replace(self.view, tiles=(1, 1)))
+        probe = whole.first_bag()
+        if probe is None:
+            return None
+        shapes = []
+        for one, backbone in zip(probe.views, self.backbones, strict=True):
+            size = backbone.info.input_size
+            rows, columns = joined_grid(one.grid, self.view, size)
+            shapes.append((rows * columns, one.dim))
+        return tuple(shapes)
 
     def first_bag(self) -> Bags | None:
         """The bag of the first usable image, to measure its size."""
@@ -140,7 +159,8 @@ class FileSource:
         if folder is None:
             return None
         setting = cache_setting(backbone, self.view)
-        return BagCache(folder, setting, max_pixels=self.view.max_pixels)
+        memory = BUDGET.limit
+        return BagCache(folder, setting, max_pixels=self.view.max_pixels, memory=memory)
 
 
 def embed_views(
@@ -220,25 +240,34 @@ def held_sources(bags: Bags, normals: Bags | None) -> tuple[HeldSource, HeldSour
     return HeldSource.of(bags), None if normals is None else HeldSource.of(normals)
 
 
-def streams(
+def needed(
     source: FileSource,
     normals: FileSource | None,
     method: Method,
-    limit: int | None,
     sizes: Sizes = USUAL_SIZES,
-) -> bool:
-    """Whether a set must be streamed, by the size of its first bag. limit: in bytes."""
-    probe = source.first_bag()
-    if probe is None:  # the reasons are given when all images are embedded
-        return False
+    *,
+    decoding: int = 0,
+) -> tuple[Need, bool] | None:
+    """The memory that a set needs, by the size of its first bag, and whether all its images are
+    compared with each other; None if no image is usable. decoding: see Need."""
+    shapes = source.bag_shapes()
+    if shapes is None:  # the reasons are given when all images are embedded
+        return None
+    if source.view.layout != (1, 1):
+        sizes = sizes.for_photos(bag_bytes(shapes))
     n = len(source.contents)
     peers = method.n_peers or usual_peers(n, sizes.peers)
-    compared = normals is None and method.weights != "uniform"
-    all_pairs = compared and (peers == "all" or peers >= n)
+    compared = normals is None and method.compares
+    all_pairs = method.is_held or (compared and (peers == "all" or peers >= n))
     n_normals = 0 if normals is None else len(normals.contents)
     sampled = int(peers) if compared and peers != "all" else 0
-    need = Need(n, n_normals, probe.shapes, sampled, sizes)
-    return must_stream(need, limit, all_pairs=all_pairs)
+    pair, held = pair_bytes(method), method.held_for
+    return Need(n, n_normals, shapes, sampled, sizes, decoding, pair, held), all_pairs
+
+
+def bag_bytes(shapes: Shapes) -> int:
+    """The bytes of a bag with these shapes."""
+    return sum(2 * n_patches * dim for n_patches, dim in shapes)
 
 
 def _listed(shapes: Sequence[tuple[int, int]]) -> str:

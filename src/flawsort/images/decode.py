@@ -2,58 +2,44 @@
 
 from __future__ import annotations
 
-import struct
+import hashlib
 import sys
-import threading
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from io import BytesIO
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import Image, ImageFile
 
-from flawsort.core.errors import FlawsortError, InputError, OptionError, first_line
+from flawsort.core.errors import InputError, OptionError, first_line
 from flawsort.core.records import Floats, RemoteFile, Source
-
-# Only formats whose depth is known: pillow silently reduces deep JPEG 2000, AVIF and PPM to 8 bits.
-_FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF")
-
-# The exceptions that pillow's plugins are known to raise for damaged files.
-_PILLOW_ERRORS = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    ArithmeticError,
-    EOFError,
-    struct.error,
-    zlib.error,
-    Image.DecompressionBombError,
-    Warning,
+from flawsort.images.budget import BUDGET, decoding_bytes
+from flawsort.images.headers import PILLOW_ERRORS as PILLOW_ERRORS
+from flawsort.images.headers import UnreadableImage as UnreadableImage
+from flawsort.images.headers import (
+    bits_of,
+    file_length,
+    layout_of,
+    opened,
+    over_budget,
+    plain_reasons,
+    rawmode,
+    turn_of,
 )
+from flawsort.images.headers import is_deep as is_deep
+from flawsort.images.headers import n_frames as n_frames
+from flawsort.images.headers import upright_size as upright_size
 
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
-_SIDEWAYS = tuple(_TURNS[orientation] for orientation in (5, 6, 7, 8))
-
-
-class UnreadableImage(InputError):  # noqa: N818 - it is the image that is unreadable
-    """An image that cannot be decoded. The message is the reason, without the file's name."""
+# Images with more pixels are set aside before they are decoded, unless the user says otherwise.
+MAX_PIXELS = 200_000_000
+# Rows of a deep image that are brought to 0..1 at a time, which bounds the memory.
+ROWS_AT_ONCE = 256
+# The bytes that an image of this width and height takes beside its pixels, and of so many planes in
+# single precision, 0 for 8 bits.
+Further: TypeAlias = Callable[[tuple[int, int], int], int]
 
 
 @dataclass(frozen=True)
@@ -61,13 +47,15 @@ class Raster:
     """A complete, upright image: pixels8 for 8 bits, pixels16 for more.
 
     pixels8: a pillow image, RGB or L. pixels16: (height, width, 1 or 3). opacity: (height, width)
-    in 0..1, or None. scaled: pixels16 is already in 0..1 and needs no window.
+    in 0..1, or None. scaled: pixels16 is already in 0..1 and needs no window. needs: the bytes that
+    decoding it was known to take.
     """
 
     pixels8: Image.Image | None = None
     pixels16: NDArray[Any] | None = None
     opacity: NDArray[np.float32] | None = None
     scaled: bool = False
+    needs: int = 0
 
     def planes(self, window: tuple[float, float] | None) -> list[Image.Image]:
         """One RGB or L image, or 1 or 3 images of floats in 0..1."""
@@ -81,39 +69,60 @@ class Raster:
                 "window must be given for images of more than 8 bits. Got None. A run measures it "
                 "on its own images; a run of 8-bit images has none."
             )
-        return [
-            Image.fromarray(self._windowed(channel, *window))
-            for channel in np.moveaxis(self.pixels16, 2, 0)
-        ]
+        return [self._plane(channel, window) for channel in np.moveaxis(self.pixels16, 2, 0)]
 
-    def _windowed(self, channel: NDArray[Any], low: float, high: float) -> NDArray[np.float32]:
-        # float32 holds every 16-bit value exactly, but not every 32-bit one.
-        exact = np.dtype(np.float32 if channel.dtype.itemsize <= 2 else np.float64)
-        numbers: Floats = channel.astype(exact)
-        values = np.nan_to_num((numbers - low) / (high - low), posinf=1.0, neginf=0.0)
-        clipped: NDArray[np.float32] = np.clip(values, 0, 1).astype(np.float32)
-        if self.opacity is None:
-            return clipped
-        # Over white, as for 8-bit images.
-        return clipped * self.opacity + (1 - self.opacity)
+    def _plane(self, channel: NDArray[Any], window: tuple[float, float]) -> Image.Image:
+        """A channel in 0..1. Made of strips: whole, the steps on the way would take many times the
+        memory."""
+        plane = Image.new("F", (channel.shape[1], channel.shape[0]))
+        for top in range(0, len(channel), ROWS_AT_ONCE):
+            some = slice(top, top + ROWS_AT_ONCE)
+            opacity = None if self.opacity is None else self.opacity[some]
+            plane.paste(Image.fromarray(_windowed(channel[some], opacity, *window)), (0, top))
+        return plane
 
 
 def load(
     source: Source | bytes, max_pixels: int, *, backdrop: str = "white", enough: int | None = None
 ) -> Raster:
-    """Load a complete image. Raises only UnreadableImage for content that cannot be decoded.
+    """Load a complete image. Raises only UnreadableImage for content that cannot be decoded. See
+    `loaded`."""
+    with loaded(source, max_pixels, backdrop=backdrop, enough=enough) as raster:
+        return raster
+
+
+@contextmanager
+def loaded(
+    source: Source | bytes,
+    max_pixels: int,
+    *,
+    backdrop: str = "white",
+    enough: int | None = None,
+    digest: str | None = None,
+    further: Further = lambda size, planes: 0,
+) -> Iterator[Raster]:
+    """A complete image within a `with` block, whose memory counts in the budget until its end.
+
+    Waits until the budget has enough for it. UnreadableImage if it never has, or for content that
+    cannot be decoded.
 
     source: a file, the content of a file, or an array.
     backdrop: the colour behind transparent pixels of an 8-bit image.
     enough: a large JPEG may be decoded 2, 4 or 8 times smaller, as long as both sides keep at
         least this many pixels, which is much faster. None: at full size.
+    digest: the SHA-256 that the file must have.
+    further: the memory that the block itself takes for an image of this size.
     """
-    with _plain_reasons():
-        if isinstance(source, RemoteFile):
-            source = source.read_bytes()  # some formats are read twice
-        if isinstance(source, Path | bytes):
-            return _from_file(source, max_pixels, backdrop, enough)
-        return _from_array(source, backdrop)
+    with ExitStack() as stack:
+
+        def hold(size: int) -> None:
+            if size > BUDGET.limit:
+                raise UnreadableImage(over_budget("decoding it takes", size))
+            stack.enter_context(BUDGET.held(size))
+
+        with plain_reasons():
+            raster = _loaded(source, max_pixels, backdrop, enough, digest, further, hold)
+        yield raster
 
 
 def picture_array(number: int, picture: Image.Image) -> NDArray[Any]:
@@ -121,7 +130,7 @@ def picture_array(number: int, picture: Image.Image) -> NDArray[Any]:
     white where it is transparent. number: the position of the image, for error messages."""
     try:
         upright = _upright(picture)
-    except _PILLOW_ERRORS as error:
+    except PILLOW_ERRORS as error:
         raise InputError(f"Image {number} cannot be read: {first_line(error)}.") from error
     if upright.mode[0] not in "IF":
         return np.asarray(_opaque(upright, "white"))
@@ -131,45 +140,52 @@ def picture_array(number: int, picture: Image.Image) -> NDArray[Any]:
     return values
 
 
-def upright_size(source: Source, max_pixels: int) -> tuple[int, int]:
-    """Width and height of the upright image, from its header. Raises UnreadableImage."""
+def _loaded(
+    source: Source | bytes,
+    max_pixels: int,
+    backdrop: str,
+    enough: int | None,
+    digest: str | None,
+    further: Further,
+    hold: Callable[[int], None],
+) -> Raster:
+    """See `loaded`. hold: waits for this many bytes; UnreadableImage if there never are so many."""
     if isinstance(source, np.ndarray):
-        return int(source.shape[1]), int(source.shape[0])
-    try:
-        with _plain_reasons(), _opened(source, max_pixels) as image:
-            width, height = image.size
-            tags = getattr(image, "tag_v2", None)
-            if tags is not None:  # for a TIFF, pillow may already give the upright size
-                width, height = tags[_TIFF_WIDTH], tags[_TIFF_HEIGHT]
-            return (height, width) if _turn(image) in _SIDEWAYS else (width, height)
-    except UnreadableImage:
-        raise
-    except Exception as error:
-        if isinstance(source, RemoteFile):  # each store raises its own errors
-            raise UnreadableImage(f"cannot be read: {error}") from error
-        raise
+        deep = source.dtype not in (np.uint8, np.bool_)
+        size = (source.shape[1], source.shape[0])
+        planes = (1 if source.ndim == 2 else source.shape[2]) if deep else 0
+        needs = source.nbytes * (2 if deep else 4) + further(size, planes)
+        hold(needs)
+        return replace(_from_array(source, backdrop), needs=needs)
+    with opened(source, max_pixels) as image:
+        needs = _needs(image, enough, further)
+    if isinstance(source, RemoteFile) or digest is not None:
+        # Some formats are read twice, and the content must be the one that is known.
+        length = len(source) if isinstance(source, bytes) else file_length(source)
+        hold(needs := needs + length)
+        content = source if isinstance(source, bytes) else source.read_bytes()
+        if digest is not None and hashlib.sha256(content).hexdigest() != digest:
+            raise UnreadableImage("it changed while it was being read")
+        return replace(_from_file(content, max_pixels, backdrop, enough), needs=needs)
+    hold(needs)
+    return replace(_from_file(source, max_pixels, backdrop, enough), needs=needs)
 
 
-def is_deep(source: Source, max_pixels: int) -> bool:
-    """Whether an image has more than 8 bits, from its header; False for unreadable ones."""
-    if isinstance(source, np.ndarray):
-        return source.dtype == np.uint16
-    try:
-        with _plain_reasons(), _opened(source, max_pixels) as image:
-            return _layout(image) != "8 bits"
-    except UnreadableImage:
-        return False
-    except Exception:
-        if isinstance(source, RemoteFile):  # each store raises its own errors
-            return False
-        raise
+def _needs(image: ImageFile.ImageFile, enough: int | None, further: Further) -> int:
+    """What decoding an opened file takes, and what is done with it then."""
+    full = image.size
+    if enough is not None:
+        image.draft(None, (enough, enough))  # does nothing unless it is a JPEG
+    layout, turned = layout_of(image), turn_of(image) is not None
+    planes = {"8 bits": 0, "colour": 3}.get(layout, 1)
+    return decoding_bytes(image, full, layout, turned=turned) + further(image.size, planes)
 
 
 def _from_file(source: Path | bytes, max_pixels: int, backdrop: str, enough: int | None) -> Raster:
-    with _opened(source, max_pixels) as image:
+    with opened(source, max_pixels) as image:
         if enough is not None:
-            image.draft(None, (enough, enough))  # does nothing unless it is a JPEG
-        layout = _layout(image)
+            image.draft(None, (enough, enough))
+        layout = layout_of(image)
         if layout == "8 bits":
             return Raster(pixels8=_opaque(_upright(image), backdrop))
         if layout == "grey":
@@ -177,15 +193,19 @@ def _from_file(source: Path | bytes, max_pixels: int, backdrop: str, enough: int
         if layout == "grey and alpha":
             # Read the two 16-bit samples as four bytes, and join the bytes.
             _read_as(image, "RGBA")
-            parts = np.asarray(_upright(image)).astype(np.uint16)
-            joined = parts[..., 0::2] << 8 | parts[..., 1::2]
+            parts = np.asarray(_upright(image))
+            joined = parts[..., 0::2].astype(np.uint16)
+            joined <<= 8
+            joined |= parts[..., 1::2]
             return Raster(pixels16=joined[..., :1], opacity=_opacity(joined[..., 1]))
-        high = np.asarray(_upright(image)).astype(np.uint16)
+        colours = np.asarray(_upright(image)).astype(np.uint16)
         key = image.info.get("transparency")
-    with _opened(source, max_pixels) as image:
+    del image  # its pixels would stay
+    with opened(source, max_pixels) as second:
         # pillow keeps the first byte of each sample; with the byte order swapped, the second.
-        _read_as(image, _swapped(_rawmode(image)))
-        colours = high << 8 | np.asarray(_upright(image))
+        _read_as(second, _swapped(rawmode(second)))
+        colours <<= 8
+        colours |= np.asarray(_upright(second))
     if colours.shape[2] == 4:
         return Raster(pixels16=colours[..., :3], opacity=_opacity(colours[..., 3]))
     visible = None if key is None else np.any(colours != np.array(key), axis=2)
@@ -209,13 +229,27 @@ def _from_array(array: NDArray[Any], backdrop: str) -> Raster:
 def _deep_grey(image: ImageFile.ImageFile) -> Raster:
     tags = getattr(image, "tag_v2", {})
     values = np.asarray(_upright(image))
-    if image.mode == "I" and _bits(image) == 32 and 1 in np.atleast_1d(tags.get(339, 1)):
+    if image.mode == "I" and bits_of(image) == 32 and 1 in np.atleast_1d(tags.get(339, 1)):
         values = values.view(np.uint32)  # pillow supports signed integers only
     elif tags.get(262) == 0 and values.dtype.kind == "u":
         values = 65535 - values  # white is zero; pillow inverts only 8-bit images itself
     key = image.info.get("transparency")
     visible = None if key is None else (values != key).astype(np.float32)
     return Raster(pixels16=values[..., np.newaxis], opacity=visible)
+
+
+def _windowed(
+    values: NDArray[Any], opacity: NDArray[np.float32] | None, low: float, high: float
+) -> NDArray[np.float32]:
+    # float32 holds every 16-bit value exactly, but not every 32-bit one.
+    exact = np.dtype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
+    numbers: Floats = values.astype(exact)
+    scaled = np.nan_to_num((numbers - low) / (high - low), posinf=1.0, neginf=0.0)
+    clipped: NDArray[np.float32] = np.clip(scaled, 0, 1).astype(np.float32)
+    if opacity is None:
+        return clipped
+    # Over white, as for 8-bit images.
+    return clipped * opacity + (1 - opacity)
 
 
 def _opacity(alpha: NDArray[Any]) -> NDArray[np.float32]:
@@ -234,47 +268,11 @@ def _opaque(image: Image.Image, backdrop: str) -> Image.Image:
 
 
 def _upright(image: Image.Image) -> Image.Image:
+    # The header of a TIFF says how it was before pillow turned it.
+    ahead = turn_of(image) if image.format == "PNG" else None
     image.load()
-    turn = _turn(image)
+    turn = ahead if image.format == "PNG" else turn_of(image)
     return image if turn is None else image.transpose(turn)
-
-
-def _turn(image: Image.Image) -> Image.Transpose | None:
-    try:
-        return _TURNS.get(image.getexif().get(0x0112, 1))
-    except Exception:  # damaged EXIF data is no reason to refuse good pixels
-        return None
-
-
-def _layout(image: ImageFile.ImageFile) -> str:
-    """The layout of the samples: "8 bits", or for deeper images "grey", "grey and alpha" or
-    "colour"."""
-    if image.mode[0] in "IF":
-        return "grey"
-    raw, bits = _rawmode(image), _bits(image)
-    if bits <= 8:
-        return "8 bits"
-    if raw == "LA;16B":
-        return "grey and alpha"
-    interleaved = getattr(image, "tag_v2", {}).get(284, 1) == 1
-    if interleaved and raw[:-1] in ("RGB;16", "RGBA;16", "RGBX;16"):
-        return "colour"
-    raise UnreadableImage(
-        f"{bits}-bit {image.mode} in a layout that cannot be read at full depth; save it as "
-        "16-bit grey or interleaved RGB, or as 8-bit"
-    )
-
-
-def _bits(image: ImageFile.ImageFile) -> int:
-    if image.format == "TIFF":
-        return int(np.max(image.tag_v2.get(258, 1)))  # type: ignore[attr-defined]
-    return 16 if image.format == "PNG" and ";16" in _rawmode(image) else 8
-
-
-def _rawmode(image: ImageFile.ImageFile) -> str:
-    """The mode in which pillow unpacks the samples, such as "RGB;16B"; "" if unknown."""
-    arguments = image.tile[0][3] if image.tile else ""
-    return str(arguments[0] if isinstance(arguments, tuple) else arguments)
 
 
 def _swapped(raw: str) -> str:
@@ -292,77 +290,3 @@ def _read_as(image: ImageFile.ImageFile, raw: str) -> None:
         named = hasattr(tile, "_replace")
         tiles.append(tile._replace(args=arguments) if named else (*tile[:3], arguments))
     image.tile = tiles
-
-
-@contextmanager
-def _opened(source: Path | RemoteFile | bytes, max_pixels: int) -> Iterator[ImageFile.ImageFile]:
-    """An image file with its header read and its size checked."""
-    with (
-        _pillow_limit.lifted(),
-        _stream(source) as file,
-        Image.open(file, formats=_FORMATS) as image,
-    ):
-        width, height = image.size
-        if width * height > max_pixels:
-            raise UnreadableImage(
-                f"too large: {width} x {height} = {width * height:,} pixels, "
-                f"the limit is {max_pixels:,} (--max-pixels)"
-            )
-        yield image
-
-
-def _stream(source: Path | RemoteFile | bytes) -> BinaryIO:
-    if isinstance(source, bytes):
-        return BytesIO(source)
-    return source.open() if isinstance(source, RemoteFile) else source.open("rb")
-
-
-class _PillowLimit:
-    """Lifts pillow's global limit on pixels while any thread decodes here.
-
-    The size is checked against the view's limit instead, which may be higher or lower.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._saved: int | None = None
-
-    @contextmanager
-    def lifted(self) -> Iterator[None]:
-        with self._lock:
-            if self._inside == 0:
-                self._saved, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._inside -= 1
-                if self._inside == 0:
-                    Image.MAX_IMAGE_PIXELS = self._saved
-
-
-_pillow_limit = _PillowLimit()
-
-
-@contextmanager
-def _plain_reasons() -> Iterator[None]:
-    """Turn pillow's errors for bad content into an UnreadableImage with a plain reason."""
-    try:
-        yield
-    except FlawsortError:
-        raise
-    except UnidentifiedImageError as error:
-        raise UnreadableImage(
-            "not an image (or too damaged to tell; PNG, JPEG, BMP, WebP, TIFF and GIF can be read)"
-        ) from error
-    except MemoryError as error:
-        raise UnreadableImage("there is not enough memory to decode it") from error
-    except _PILLOW_ERRORS as error:
-        text = " ".join(str(error).split()) or type(error).__name__
-        if isinstance(error, OSError) and error.errno is not None:
-            raise UnreadableImage(f"cannot be read: {error.strerror}") from error
-        if "truncated" in text.lower():
-            raise UnreadableImage("truncated: the file is cut short") from error
-        raise UnreadableImage(f"damaged: {text}") from error

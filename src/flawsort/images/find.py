@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,14 +22,16 @@ from flawsort.core.records import ImageSet, RemoteFile, SetAside, Source
 from flawsort.core.remote import files_below, is_url, kind_of
 from flawsort.core.text import printable
 from flawsort.core.threads import n_threads
-
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+from flawsort.images.formats import kinds_of_files, readable_suffixes, skipped_line
+from flawsort.images.headers import unreadable
 
 # The fewest threads that hash files. On a fast disk hashing uses all processors; on a slow one it
 # waits for the disk, and this many threads are enough even on few processors.
 _HASH_THREADS = 4
 # The same for object stores, which answer more slowly.
 _FETCH_THREADS = 16
+# In bytes. Reading a larger file takes long, so its header is looked at before.
+LOOKED_AT_FIRST = 2**26
 _GLOB_CHARACTERS = "*?["
 _ANY_DEPTH = 1_000_000
 _CLOSED = "folder cannot be opened: "
@@ -44,8 +46,9 @@ def find_images(sources: str | Path | Sequence[str | Path], *, glob: str | None 
     of a list may be URLs (s3://bucket/parts), which are read with fsspec. `glob` selects files from
     folders: it is matched with the file's name or, if it has a slash, with the path below the
     folder. Hidden files and folders (leading dot) are skipped. Folders and patterns give only files
-    with IMAGE_SUFFIXES; a file given by its own path, or in a list, may have any suffix. A file
-    that cannot be used is set aside with a reason.
+    with the suffixes of images that can be read here, and count the others by kind; a file given by
+    its own path, or in a list, may have any suffix. A file that cannot be used is set aside with a
+    reason.
 
     Names: for a folder, the path below it; for a pattern, the path below its fixed part; for a
     list, the path as written, or below the common folder if all paths are absolute; for a single
@@ -73,6 +76,7 @@ def find_images(sources: str | Path | Sequence[str | Path], *, glob: str | None 
         tuple(files[i].path for i, _ in kept),
         tuple(digest for _, digest in kept),
         tuple(problems + aside),
+        kinds_of_files(name for origin in found for name in origin.skipped),
     )
 
 
@@ -104,10 +108,12 @@ class _File:
 
 @dataclass(frozen=True)
 class _Origin:
-    """A source: the folder (or its URL) that names are relative to, and its files."""
+    """A source: the folder (or its URL) that names are relative to, its files, and the names of
+    files that are not images."""
 
     folder: Path | str
     files: tuple[_File, ...]
+    skipped: tuple[str, ...] = ()
 
     def name(self, entry: _File, level: int) -> str:
         """The name of a file: short (0), with the source's folder (1), the full path (2)."""
@@ -148,20 +154,34 @@ def _from_url(url: str, glob: str | None) -> _Origin:
             raise InputError(f"'{printable(url)}' does not exist. Check the URL.")
         folder, pattern = "/".join(pieces[: marked[0]]), tuple(pieces[marked[0] :])
     depth = None if not pattern or "**" in pattern else len(pattern)
-    found = [
-        _File(RemoteFile(f"{folder}/{name}"), name)
+    named = [
+        name
         for name in files_below(folder, depth)
-        if name.lower().endswith(IMAGE_SUFFIXES)
-        and (not pattern or _matches(tuple(name.split("/")), pattern))
+        if (not pattern or _matches(tuple(name.split("/")), pattern))
         and (pattern or _narrowed(name, glob))
     ]
+    images, skipped = _images_and_others(named)
+    found = tuple(_File(RemoteFile(f"{folder}/{name}"), name) for name in images)
     if not found:
         matching = "" if pattern or glob is None else f" whose name matches '{glob}'"
         raise InputError(
-            f"No images {'match' if pattern else 'under'} '{printable(url)}'{matching}. Looked for "
-            f"{', '.join(IMAGE_SUFFIXES)}. Check the URL."
+            f"No images {'match' if pattern else 'under'} '{printable(url)}'{matching}. "
+            f"{_looked_for(skipped)} Check the URL."
         )
-    return _Origin(folder, tuple(found))
+    return _Origin(folder, found, skipped)
+
+
+def _images_and_others(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of images, and those of other files."""
+    listed, suffixes = list(names), readable_suffixes()
+    images = tuple(name for name in listed if name.lower().endswith(suffixes))
+    return images, tuple(name for name in listed if not name.lower().endswith(suffixes))
+
+
+def _looked_for(skipped: tuple[str, ...], where: str = "") -> str:
+    """What was looked for where no image was found, and what was found instead."""
+    line = skipped_line(kinds_of_files(skipped))
+    return f"Looked{where} for {', '.join(readable_suffixes())}.{f' {line}' if line else ''}"
 
 
 def _narrowed(name: str, glob: str | None) -> bool:
@@ -170,22 +190,27 @@ def _narrowed(name: str, glob: str | None) -> bool:
 
 def _from_folder(folder: Path, glob: str | None, problems: list[SetAside]) -> _Origin:
     before = len(problems)
-    files = [
-        _File(folder / name, name)
-        for name in _walk(folder, _ANY_DEPTH, problems)
-        if _narrowed(name, glob)
-    ]
+    images, skipped = names_below(folder, glob, problems)
+    files = tuple(_File(folder / name, name) for name in images)
     if not files:
         closed = _closed(folder, problems[before:])
-        looked = ", ".join(IMAGE_SUFFIXES)
         matching = "" if glob is None else f" whose name matches '{glob}'"
         # Mention the pattern only if one was given.
         what = "path" if glob is None else "path and the pattern"
         raise InputError(
-            f"No images under '{printable(folder)}/'{matching}. Looked for {looked}.{closed} "
+            f"No images under '{printable(folder)}/'{matching}. {_looked_for(skipped)}{closed} "
             f"Check the {what}."
         )
-    return _Origin(folder, tuple(files))
+    return _Origin(folder, files, skipped)
+
+
+def names_below(
+    folder: Path, glob: str | None, problems: list[SetAside]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The images below a folder, and its other files, as relative POSIX paths. problems: gets the
+    folders that cannot be opened."""
+    names = _walk(folder, _ANY_DEPTH, problems)
+    return _images_and_others(name for name in names if _narrowed(name, glob))
 
 
 def _closed(folder: Path, problems: list[SetAside]) -> str:
@@ -214,19 +239,18 @@ def _from_pattern(pattern: Path, problems: list[SetAside]) -> _Origin:
         )
     depth = _ANY_DEPTH if "**" in rest else len(rest)
     before = len(problems)
-    files = tuple(
-        _File(folder / name, name)
-        for name in _walk(folder, depth, problems)
-        if _matches(tuple(name.split("/")), rest)
+    images, skipped = _images_and_others(
+        name for name in _walk(folder, depth, problems) if _matches(tuple(name.split("/")), rest)
     )
+    files = tuple(_File(folder / name, name) for name in images)
     if not files:
         closed = _closed(folder, problems[before:])
+        looked = _looked_for(skipped, f" below '{printable(folder)}'")
         raise InputError(
-            f"No images match '{printable(pattern)}'. Looked below '{printable(folder)}' for "
-            f"{', '.join(IMAGE_SUFFIXES)}.{closed} Check the pattern; ** matches any number of "
-            "folders."
+            f"No images match '{printable(pattern)}'. {looked}{closed} Check the pattern; ** "
+            "matches any number of folders."
         )
-    return _Origin(folder, files)
+    return _Origin(folder, files, skipped)
 
 
 def _from_list(path: Path) -> _Origin:
@@ -290,7 +314,7 @@ def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
 
 
 def _walk(folder: Path, depth: int, problems: list[SetAside]) -> Iterator[str]:
-    """The image files below `folder`, as relative POSIX paths, at most `depth` levels deep."""
+    """The files below `folder`, as relative POSIX paths, at most `depth` levels deep."""
 
     def cannot_open(error: OSError) -> None:
         where = os.path.relpath(os.fsdecode(error.filename), folder)
@@ -308,7 +332,7 @@ def _walk(folder: Path, depth: int, problems: list[SetAside]) -> Iterator[str]:
                 fresh.append(name)
         folders[:] = fresh
         for name in sorted(names):
-            if not name.startswith(".") and name.lower().endswith(IMAGE_SUFFIXES):
+            if not name.startswith("."):
                 yield (below / name).as_posix()
 
 
@@ -323,7 +347,7 @@ def _distinct(origins: list[_Origin]) -> list[_Origin]:
             if real not in seen:
                 seen.add(real)
                 files.append(entry)
-        kept.append(_Origin(origin.folder, tuple(files)))
+        kept.append(_Origin(origin.folder, tuple(files), origin.skipped))
     return kept
 
 
@@ -374,6 +398,8 @@ def digest_of(path: Path | RemoteFile) -> tuple[str, str]:
             return "", "is a folder" if stat.S_ISDIR(status.st_mode) else "is not a regular file"
         if status.st_size == 0:
             return "", "is empty (0 bytes)"
+        if status.st_size > LOOKED_AT_FIRST and (reason := unreadable(path)):
+            return "", reason
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest(), ""
     except FileNotFoundError:

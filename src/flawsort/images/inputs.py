@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,9 +16,19 @@ from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, ImageSet, RemoteFile, SetAside
 from flawsort.core.remote import is_url
 from flawsort.core.text import pluralise
-from flawsort.images.decode import picture_array
+from flawsort.core.threads import in_threads
+from flawsort.images.decode import MAX_PIXELS, n_frames, picture_array
 from flawsort.images.find import array_images, find_images
-from flawsort.images.view import View, measure_window
+from flawsort.images.formats import skipped_line
+from flawsort.images.view import View
+from flawsort.images.window import measure_window
+
+# Files with these suffixes may have several pages or frames. A PNG or WebP rarely has, and there
+# may be very many of them to open.
+_OF_SEVERAL = (".tif", ".tiff", ".gif")
+_LISTED = 3
+# Reading headers waits for the disk more than it computes.
+_HEADER_THREADS = 8
 
 Array: TypeAlias = NDArray[Any]
 Images: TypeAlias = (
@@ -49,6 +59,21 @@ def gather(given: Images) -> ImageSet | Bags:
     for row, item in enumerate(items):
         items[row] = picture_array(row, item) if isinstance(item, Image) else item
     return array_images(items)
+
+
+def given_places(given: Images, images: ImageSet) -> tuple[list[int], int]:
+    """(n_images,): the place of each image among those that a user passed, and their number. Images
+    that were passed one by one keep their places when others are set aside; those of folders are
+    counted in the order of their names."""
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        paths = [item for item in given if isinstance(item, str | Path)]
+        place: dict[object, int] = {}
+        for row, path in enumerate(paths):
+            place.setdefault(_place(path), row)
+        one_by_one = not any(isinstance(source, np.ndarray) for source in images.sources)
+        if one_by_one and place.keys() >= set(images.sources):
+            return [place[source] for source in images.sources], len(paths)
+    return list(range(len(images))), len(images)
 
 
 def _is_one_image(array: NDArray[Any]) -> bool:
@@ -133,6 +158,25 @@ def with_window(view: View, images: ImageSet, normals: ImageSet | None = None) -
     return replace(view, window=measure_window(sources, view.max_pixels))
 
 
+def notes_on_files(images: ImageSet, max_pixels: int = MAX_PIXELS) -> list[str]:
+    """What happened to files that are not looked at, or not in full: those of other kinds, and the
+    further pages or frames of others."""
+    notes = [line] if (line := skipped_line(images.skipped)) else []
+    rows = [i for i, name in enumerate(images.names) if name.lower().endswith(_OF_SEVERAL)]
+    counts = in_threads(
+        lambda row: n_frames(images.sources[row], max_pixels), rows, threads=_HEADER_THREADS
+    )
+    several = [(images.names[row], n) for row, n in zip(rows, counts, strict=True) if n > 1]
+    if several:
+        listed = ", ".join(f"{name} ({n:,})" for name, n in several[:_LISTED])
+        more = f" and {len(several) - _LISTED:,} more" if len(several) > _LISTED else ""
+        has = "has several pages or frames" if len(several) == 1 else "have several pages or frames"
+        notes.append(
+            f"{pluralise(len(several), 'file')} {has}; only the first was taken: {listed}{more}."
+        )
+    return notes
+
+
 def distinct_rows(images: ImageSet) -> NDArray[np.int64]:
     """The rows of the first image of each content, sorted by digest."""
     first = {digest: row for row, digest in reversed(list(enumerate(images.digests)))}
@@ -143,11 +187,6 @@ def content_rows(images: ImageSet, distinct: ImageSet) -> NDArray[np.int64]:
     """(n_images,): for each image the row of its content in `distinct`."""
     row = {digest: place for place, digest in enumerate(distinct.digests)}
     return np.array([row[digest] for digest in images.digests], np.int64)
-
-
-def groups_of(images: ImageSet, known_groups: Mapping[str, int]) -> NDArray[np.int64]:
-    """(n_images,): the known group of each image, or -1. known_groups: group by SHA-256."""
-    return np.array([known_groups.get(digest, -1) for digest in images.digests], np.int64)
 
 
 def used_images(images: ImageSet, embedded: ImageSet) -> ImageSet:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,20 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from flawsort.core.errors import InputError, OptionError
+from flawsort.core.errors import OptionError
 from flawsort.core.records import Bools, Source
 from flawsort.core.text import printable
+from flawsort.images.budget import resizing_bytes
+from flawsort.images.decode import MAX_PIXELS, Raster, loaded, upright_size
 from flawsort.images.decode import UnreadableImage as UnreadableImage
-from flawsort.images.decode import is_deep, load, upright_size
+from flawsort.images.mask import mask_name, read_mask
 
-MAX_PIXELS = 200_000_000
 MAX_TILES = 16
+# The share of a tile that its neighbour shows too. Half of it is the surroundings of the patches at
+# the border: two patches of 32 on each side.
+OVERLAP = 1 / 8
 
 _FITS = ("stretch", "pad", "crop")
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-_WINDOW_PERCENTILES = (0.1, 99.9)
-# 16 million numbers take 128 MB; 65,536 of one image determine its percentiles well enough.
-_WINDOW_SAMPLES, _IMAGE_SAMPLES = 16_000_000, 65_536
 
 # Images more than this many times too large are first reduced by averaging whole blocks. That is
 # fast, and at this distance from the final size it does not show in the result.
@@ -47,7 +45,9 @@ class View:
     roi: left, top, right, bottom; fractions of the image if all are at most 1, otherwise pixels.
     mask: an image file, or its bytes. Non-zero pixels are inside. It is stretched to each image,
         and the view is cropped to its bounding box.
-    tiles: rows and columns that the view is cut into, each as large as the backbone's input.
+    tiles: rows and columns of tiles that the view is looked at in, each as large as the backbone's
+        input. None: in a fit the size of the images decides; elsewhere one tile.
+    overlap: let neighbouring tiles overlap, so that each patch is seen with its surroundings.
     resample: "bilinear" or "bicubic"; both average when they reduce.
     window: the values that become 0 and 1 in images of more than 8 bits.
     max_pixels: larger images are refused before they are decoded.
@@ -56,7 +56,8 @@ class View:
     fit: Literal["stretch", "pad", "crop"] = "stretch"
     roi: Box | None = None
     mask: Path | bytes | None = None
-    tiles: tuple[int, int] = (1, 1)
+    tiles: tuple[int, int] | None = None
+    overlap: bool = True
     resample: Literal["bilinear", "bicubic"] = "bilinear"
     window: tuple[float, float] | None = None
     max_pixels: int = MAX_PIXELS
@@ -77,11 +78,11 @@ class View:
             )
         if self.roi is not None:
             _check_roi(self.roi)
-        if len(self.tiles) != 2 or not all(
-            isinstance(n, int) and 1 <= n <= MAX_TILES for n in self.tiles
+        if len(self.layout) != 2 or not all(
+            isinstance(n, int) and 1 <= n <= MAX_TILES for n in self.layout
         ):
             raise OptionError(
-                f"must be rows and columns from 1 to {MAX_TILES}. Got {self.tiles}.",
+                f"must be rows and columns from 1 to {MAX_TILES}, or None. Got {self.tiles}.",
                 parameter="tiles",
             )
         if self.window is not None and not (
@@ -99,13 +100,35 @@ class View:
             shown["mask"] = f"<{len(self.mask):,} bytes>"
         return f"View({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
+    @property
+    def layout(self) -> tuple[int, int]:
+        """Rows and columns of tiles, (1, 1) if nothing was chosen."""
+        return self.tiles or (1, 1)
+
+    def steps(self, size: tuple[int, int]) -> tuple[int, int]:
+        """The pixels from one tile to the next, downwards and across. size: as for `decode`."""
+        shared = OVERLAP if self.overlap else 0
+        return size[0] - int(shared * size[0]), size[1] - int(shared * size[1])
+
+    def canvas(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of all tiles together, in pixels. size: as for `decode`."""
+        (rows, columns), (down, across) = self.layout, self.steps(size)
+        return (rows - 1) * down + size[0], (columns - 1) * across + size[1]
+
+    def shown(self, image: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of what the view shows of an upright image of this width and height.
+        UnreadableImage if nothing is left of it."""
+        left, top, right, bottom = _region(self, image)[0]
+        return bottom - top, right - left
+
     def describe(self) -> dict[str, Any]:
         """The view as JSON values for manifests and cache keys, with the SHA-256 of the mask."""
         return {
             "fit": self.fit,
             "roi": None if self.roi is None else [float(value) for value in self.roi],
-            "mask": None if self.mask is None else _mask(self.mask).digest,
-            "tiles": [int(n) for n in self.tiles],
+            "mask": None if self.mask is None else read_mask(self.mask).digest,
+            "tiles": [int(n) for n in self.layout],
+            "overlap": self.overlap,
             "resample": self.resample,
             "window": None if self.window is None else [float(value) for value in self.window],
             "max_pixels": int(self.max_pixels),
@@ -124,10 +147,10 @@ class View:
             mask = None
         elif mask is None:
             raise OptionError("This view was made with a mask. Pass the same mask file. Got none.")
-        elif (found := _mask(mask).digest) != described["mask"]:
+        elif (found := read_mask(mask).digest) != described["mask"]:
             raise OptionError(
                 f"The mask must be the file that the view was made with, SHA-256 "
-                f"{described['mask'][:12]}... Got {_mask_name(mask)}, {found[:12]}..."
+                f"{described['mask'][:12]}... Got {mask_name(mask)}, {found[:12]}..."
             )
         rows, columns = described["tiles"]
         return cls(
@@ -135,6 +158,7 @@ class View:
             roi=None if described["roi"] is None else tuple(described["roi"]),
             mask=mask,
             tiles=(rows, columns),
+            overlap=described.get("overlap", False),  # tiles of older runs do not overlap
             resample=described.get("resample", "bilinear"),  # runs made before there was a choice
             window=None if described["window"] is None else tuple(described["window"]),
             max_pixels=described["max_pixels"],
@@ -143,14 +167,34 @@ class View:
 
 @dataclass(frozen=True)
 class Pixels:
-    """The input of the backbone for one image.
+    """The input of the backbone for one image, in tiles.
 
-    frames: (n_tiles, 3, height, width) float32 RGB in 0..1, tiles row by row.
-    inside: (rows * height, columns * width), False on padding and outside the mask; None: all.
+    canvas: (3, height, width), RGB, uint8 or floats in 0..1: all tiles together. inside: (height,
+    width), False on padding and outside the mask; None: all. corners: top and left of each tile,
+    row by row. size: (height, width) of a tile.
     """
 
-    frames: NDArray[np.float32]
+    canvas: NDArray[Any]
     inside: Bools | None
+    corners: tuple[tuple[int, int], ...]
+    size: tuple[int, int]
+    needs: int = 0
+
+    @property
+    def frames(self) -> NDArray[np.float32]:
+        """(n_tiles, 3, height, width) in 0..1."""
+        return self.some(0, len(self.corners))
+
+    def some(self, start: int, stop: int) -> NDArray[np.float32]:
+        """The frames from `start` to `stop`: a large photo as floats would take much memory."""
+        high, wide = self.size
+        corners = self.corners[start:stop]
+        frames = np.empty((len(corners), 3, high, wide), np.float32)
+        for frame, (top, left) in zip(frames, corners, strict=True):
+            frame[...] = self.canvas[:, top : top + high, left : left + wide]
+        if self.canvas.dtype == np.uint8:
+            frames /= np.float32(255)
+        return frames
 
 
 def parse_roi(text: str) -> Box | Path:
@@ -171,13 +215,15 @@ def parse_roi(text: str) -> Box | Path:
     )
 
 
-def parse_tiles(text: str) -> tuple[int, int]:
-    """Rows and columns from "2x3", or from "2" for 2 x 2."""
+def parse_tiles(text: str) -> tuple[int, int] | None:
+    """Rows and columns from "2x3", or from "2" for 2 x 2; None from "auto"."""
+    if text == "auto":
+        return None
     parts = text.lower().split("x")
     counts = [int(part) for part in parts if part.strip().isdecimal()]
     if len(counts) != len(parts) or len(parts) > 2 or not all(1 <= n <= MAX_TILES for n in counts):
         raise OptionError(
-            f"must be like 2x3 (rows x columns) or 2, from 1 to {MAX_TILES} each. "
+            f"must be auto, or like 2x3 (rows x columns) or 2, from 1 to {MAX_TILES} each. "
             f"Got '{printable(text)}'.",
             parameter="tiles",
         )
@@ -190,21 +236,21 @@ def decode(
     size: tuple[int, int],
     *,
     reducing_gap: float = _REDUCING_GAP,
+    digest: str | None = None,
 ) -> Pixels:
     """The pixels of an image as the backbone sees them. size: (height, width) of its input.
 
     source: a file, the content of a file, or an array. The image is turned upright (EXIF); the
     first frame is used, as RGB. Transparent pixels become white, as viewers show them, because the
     colours under them are arbitrary. reducing_gap: an image more than this many times too large
-    is first reduced by averaging whole blocks. Raises UnreadableImage for content that cannot be
-    used.
+    is first reduced by averaging whole blocks. digest: the SHA-256 that the file must have. Raises
+    UnreadableImage for content that cannot be used, or that the budget for decoding is too small
+    for.
     """
-    rows, columns = view.tiles
-    height, width = size
-    canvas = (rows * height, columns * width)
-    frame, inside = _fitted(source, view, canvas, gap=reducing_gap)
-    tiles = frame.reshape(3, rows, height, columns, width).transpose(1, 3, 0, 2, 4)
-    return Pixels(np.ascontiguousarray(tiles.reshape(rows * columns, 3, height, width)), inside)
+    frame, inside, needs = _fitted(source, view, view.canvas(size), gap=reducing_gap, digest=digest)
+    (rows, columns), (down, across) = view.layout, view.steps(size)
+    corners = tuple((row * down, col * across) for row in range(rows) for col in range(columns))
+    return Pixels(frame, inside, corners, size, needs)
 
 
 def thumbnail(source: Source, view: View, size: tuple[int, int], long_side: int) -> Image.Image:
@@ -216,9 +262,18 @@ def thumbnail(source: Source, view: View, size: tuple[int, int], long_side: int)
     """
     canvas = None
     if view.fit != "stretch":
-        canvas = _scaled(view.tiles[0] * size[0], view.tiles[1] * size[1], long_side)
-    frame, _ = _fitted(source, view, canvas, long_side)
-    return Image.fromarray(np.rint(frame.transpose(1, 2, 0) * 255).astype(np.uint8))
+        canvas = _scaled(*view.canvas(size), long_side)
+    frame, _, _ = _fitted(source, view, canvas, long_side)
+    if frame.dtype != np.uint8:
+        frame = np.rint(frame * 255).astype(np.uint8)
+    return Image.fromarray(np.ascontiguousarray(frame.transpose(1, 2, 0)))
+
+
+def frame_of(view: View, size: tuple[int, int], image: tuple[int, int]) -> Box:
+    """The part of an upright image of this width and height that the grid of patches is stretched
+    over, in pixels; with "pad" it extends beyond the image. size: as for `decode`."""
+    seen, _ = _region(view, image)
+    return _window(seen, view, view.canvas(size))
 
 
 def locate(
@@ -233,47 +288,12 @@ def locate(
         return boxes
     width, height = upright_size(source, view.max_pixels)
     seen, _ = _region(view, (width, height))
-    left, top, right, bottom = _window(
-        seen, view, (view.tiles[0] * size[0], view.tiles[1] * size[1])
-    )
+    left, top, right, bottom = _window(seen, view, view.canvas(size))
     corner, span = np.array([left, top] * 2), np.array([right - left, bottom - top] * 2)
     low, high = np.array([seen[0], seen[1]] * 2), np.array([seen[2], seen[3]] * 2)
     inside = np.clip(corner + boxes * span, low, high)
     fractions: NDArray[np.float64] = inside / np.array([width, height] * 2)
     return fractions
-
-
-def measure_window(
-    sources: Sequence[Source],
-    max_pixels: int = MAX_PIXELS,
-    *,
-    threads: int = 4,
-    image_samples: int = _IMAGE_SAMPLES,
-) -> tuple[float, float] | None:
-    """The 0.1 and 99.9 percentiles of all images of more than 8 bits; None if there are none.
-
-    Uses an even sample of each image, so the order of the files does not matter. Only the header of
-    8-bit files is read. Unreadable images and fully transparent pixels are left out.
-    image_samples: the most values of an image.
-    """
-    with ThreadPoolExecutor(max(1, threads)) as pool:
-        flags = pool.map(lambda source: is_deep(source, max_pixels), sources)
-        deep = [source for source, flag in zip(sources, flags, strict=True) if flag]
-        if not deep:
-            return None
-        budget = min(image_samples, max(64, _WINDOW_SAMPLES // len(deep)))
-        samples = list(pool.map(lambda source: _sample(source, max_pixels, budget), deep))
-    values = np.concatenate(samples)
-    if not values.size:
-        return None
-    low, high = (float(value) for value in np.percentile(values, _WINDOW_PERCENTILES))
-    return low, high if high > low else low + max(1.0, abs(low) * 1e-6)
-
-
-@dataclass(frozen=True)
-class _Mask:
-    image: Image.Image
-    digest: str
 
 
 def _check_roi(roi: tuple[float, ...]) -> None:
@@ -294,30 +314,46 @@ def _fitted(
     canvas: tuple[int, int] | None,
     long_side: int = 0,
     gap: float = _REDUCING_GAP,
-) -> tuple[NDArray[np.float32], Bools | None]:
+    digest: str | None = None,
+) -> tuple[NDArray[Any], Bools | None, int]:
     """The view of an image on a canvas (height, width). None: a canvas with the aspect of the
-    region, `long_side` long. gap: see `decode`.
+    region, `long_side` long. gap, digest: see `decode`.
 
-    Returns (3, height, width) in 0..1, and (height, width), True inside; None for all inside.
+    Returns (3, height, width), uint8 or floats in 0..1; (height, width), True inside, None for all
+    inside; and the bytes that it was known to take.
     """
-    enough = None
-    if view.roi is None and view.mask is None:
-        # A region in pixels refers to the full-size image, so reduce only without one.
-        enough = int(gap * max(canvas or (long_side,)))
-    raster = load(source, view.max_pixels, enough=enough)
-    try:
-        planes = raster.planes(view.window)
-        box, mask = _region(view, planes[0].size)
-        if box != (0, 0, *planes[0].size):
-            # Crop first: a resizing filter would use pixels beyond the edges of the box.
-            planes = [plane.crop(box) for plane in planes]
-            mask = None if mask is None else mask.crop(box)
-            box = (0, 0, *planes[0].size)
-        if canvas is None:
-            canvas = _scaled(box[3] - box[1], box[2] - box[0], long_side)
-        return _placed(planes, mask, box, view, canvas, gap)
-    except MemoryError as error:
-        raise UnreadableImage("there is not enough memory for it") from error
+    whole = view.roi is None and view.mask is None
+    # A region in pixels refers to the full-size image, so reduce only without one.
+    enough = int(gap * max(canvas or (long_side,))) if whole else None
+
+    def further(size: tuple[int, int], planes: int) -> int:
+        # A part of an image is a copy of it, and a mask has two bytes a pixel.
+        copies = 0 if whole else size[0] * size[1] * (2 + (4 * planes or 4))
+        return copies + resizing_bytes(size, canvas or (long_side, long_side), planes)
+
+    if view.mask is not None:
+        read_mask(view.mask)  # now: it would wait for memory that this image holds
+    with loaded(source, view.max_pixels, enough=enough, digest=digest, further=further) as raster:
+        try:
+            return *_framed(raster, view, canvas, long_side, gap), raster.needs
+        except MemoryError as error:
+            raise UnreadableImage("there is not enough memory for it") from error
+
+
+def _framed(
+    raster: Raster, view: View, canvas: tuple[int, int] | None, long_side: int, gap: float
+) -> tuple[NDArray[Any], Bools | None]:
+    """See `_fitted`."""
+    planes = raster.planes(view.window)
+    box, mask = _region(view, planes[0].size)
+    if box != (0, 0, *planes[0].size):
+        # Crop first: a resizing filter would use pixels beyond the edges of the box.
+        planes = [plane.crop(box) for plane in planes]
+        mask = None if mask is None else mask.crop(box)
+        box = (0, 0, *planes[0].size)
+    if canvas is None:
+        canvas = _scaled(box[3] - box[1], box[2] - box[0], long_side)
+    return _placed(planes, mask, box, view, canvas, gap)
 
 
 def _placed(
@@ -327,7 +363,7 @@ def _placed(
     view: View,
     canvas: tuple[int, int],
     gap: float,
-) -> tuple[NDArray[np.float32], Bools | None]:
+) -> tuple[NDArray[Any], Bools | None]:
     content, pads = canvas, ((0, 0), (0, 0))
     if view.fit == "crop":
         box = _central(box, canvas)
@@ -371,20 +407,20 @@ def _resized(
     box: Box,
     kind: Image.Resampling,
     gap: float,
-) -> NDArray[np.float32]:
+) -> NDArray[Any]:
     # pillow's filters widen with the reduction, so they average and skip no pixels.
     resized = [
         np.asarray(plane.resize(size[::-1], kind, box, reducing_gap=gap)) for plane in planes
     ]
     if resized[0].dtype == np.uint8:
         levels = resized[0]
-        scaled = np.empty((3, *size), np.float32)
-        scaled[...] = np.moveaxis(levels, 2, 0) if levels.ndim == 3 else levels
-        scaled /= np.float32(255)
-        return scaled
+        return np.broadcast_to(
+            np.moveaxis(levels, 2, 0) if levels.ndim == 3 else levels, (3, *size)
+        )
     # Clip again: the filter may leave 0..1 by rounding, and a bicubic one by more.
-    frame: NDArray[np.float32] = np.broadcast_to(np.stack(resized), (3, *size))
-    return np.clip(frame, 0, 1)
+    frame: NDArray[np.float32] = np.stack(resized)
+    np.clip(frame, 0, 1, out=frame)
+    return np.broadcast_to(frame, (3, *size))
 
 
 def _region(
@@ -393,7 +429,7 @@ def _region(
     """The box that the view uses of an image, in whole pixels, and the mask at the image's size."""
     width, height = size
     if view.mask is not None:
-        mask = _mask(view.mask).image.resize(size, Image.Resampling.NEAREST)
+        mask = read_mask(view.mask).image.resize(size, Image.Resampling.NEAREST)
         covered = mask.getbbox()
         if covered is None:
             raise UnreadableImage(f"the mask leaves nothing of its {width} x {height} pixels")
@@ -430,59 +466,3 @@ def _scaled(height: int, width: int, long_side: int) -> tuple[int, int]:
 
 def _halves(total: int) -> tuple[int, int]:
     return total // 2, total - total // 2
-
-
-def _mask(mask: Path | bytes) -> _Mask:
-    if isinstance(mask, bytes):
-        return _read_mask(mask, 0, len(mask))
-    try:
-        status = mask.stat()
-    except OSError as error:
-        raise InputError(
-            f"The mask {_mask_name(mask)} cannot be read: {error.strerror}. Check the path."
-        ) from error
-    return _read_mask(mask, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=8)
-def _read_mask(mask: Path | bytes, _changed: int, _size: int) -> _Mask:
-    try:
-        raster = load(mask, MAX_PIXELS, backdrop="black")
-    except UnreadableImage as error:
-        raise InputError(f"The mask {_mask_name(mask)} cannot be used: {error}.") from error
-    values = raster.pixels16 if raster.pixels8 is None else np.asarray(raster.pixels8)
-    assert values is not None
-    inside = np.any(values.reshape(*values.shape[:2], -1) != 0, axis=2)
-    if raster.opacity is not None:
-        inside &= raster.opacity > 0
-    if not inside.any():
-        raise InputError(
-            f"The mask {_mask_name(mask)} covers nothing: all its pixels are zero. "
-            "Paint the part to use in white."
-        )
-    content = mask if isinstance(mask, bytes) else mask.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    return _Mask(Image.fromarray(inside.astype(np.uint8) * 255), digest)
-
-
-def _mask_name(mask: Path | bytes) -> str:
-    return "of the run" if isinstance(mask, bytes) else f"'{printable(mask)}'"
-
-
-def _sample(source: Source, max_pixels: int, budget: int) -> NDArray[np.float64]:
-    """At most about `budget` values of an image of more than 8 bits, evenly spread over it."""
-    try:
-        raster = load(source, max_pixels)
-    except UnreadableImage:
-        return np.empty(0)
-    assert raster.pixels16 is not None
-    height, width, channels = raster.pixels16.shape
-    step = max(1, math.ceil(height * width * channels / budget))
-    # A step that shares a factor with the width would sample only some columns.
-    while math.gcd(step, width) > 1:
-        step += 1
-    values = raster.pixels16.reshape(-1, channels)[::step]
-    if raster.opacity is not None:
-        values = values[raster.opacity.reshape(-1)[::step] > 0]
-    numbers = values.astype(np.float64).ravel()
-    return numbers[np.isfinite(numbers)]

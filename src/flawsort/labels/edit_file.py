@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import shutil
 import sqlite3
@@ -35,6 +36,9 @@ BEGIN SELECT RAISE(ABORT, 'edits are only ever added'); END;
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT_VERSION};
 """
+# What SQLite notes of the schema, which has been the same since the first version. By itself it
+# adds a table for AUTOINCREMENT.
+_OBJECTS = "SELECT sql FROM sqlite_master WHERE name <> 'sqlite_sequence'"
 
 
 def prepare(
@@ -47,10 +51,11 @@ def prepare(
         if not is_empty(connection):
             _check(connection, path)  # before changing a file of another program
         _to_wal(connection, busy_seconds)
-    with transaction(connection):
-        if is_empty(connection):
-            for statement in _statements(_SCHEMA):
-                connection.execute(statement)
+    if is_empty(connection):  # else do not wait for somebody who writes
+        with transaction(connection):
+            if is_empty(connection):
+                for statement in _statements(_SCHEMA):
+                    connection.execute(statement)
     _check(connection, path)
 
 
@@ -77,6 +82,9 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
+_OBJECTS_MADE = [one.strip().removesuffix(";") for one in _statements(_SCHEMA) if "CREATE" in one]
+
+
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """RunError for a file that is damaged, newer, or of another program."""
     if is_empty(connection):  # its creator was killed before it was complete: no edit in it
@@ -87,6 +95,10 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             f"'{path}' is a database of another program. Move it away to start again from the "
             "clustered groups."
         )
+    # A view, a trigger or a computed column of somebody else could make reading or writing endless.
+    objects = [one for (one,) in connection.execute(_OBJECTS)]
+    if sorted(map(str, objects)) != sorted(_OBJECTS_MADE):
+        raise damaged(path, "it holds other tables than one of edits")
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version != FORMAT_VERSION:
         raise RunError(
@@ -185,11 +197,17 @@ def last_number(connection: sqlite3.Connection) -> int:
     return 0 if last is None else int(last)
 
 
+def check_regular(path: Path) -> None:
+    """OSError for a pipe or a device, which would be waited for without end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
 def inode_of(path: Path) -> tuple[int, int] | None:
     """Identifies a file, so that a replacement is noticed; None if there is no file."""
     try:
         found = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
 

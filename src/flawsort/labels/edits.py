@@ -1,27 +1,29 @@
 """The edits that a person can make to the groups of a run, and their effect.
 
-All functions are pure: an edit and a labelling give a new labelling. Undo and redo are entries of
-the log like any other. The current state is the first labelling with all edits in force applied in
-order.
+All functions are pure: an edit and a labelling give a new labelling. The current state is the first
+labelling with all edits in force applied in order; `log` says which these are.
 """
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.clusters.assign import UNSEEN
 from flawsort.clusters.ward import cut
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Bools, Floats
 from flawsort.labels.edit_checks import (
     Edit,
+    Entry,
     Payload,
     carried_groups,
+    carried_notes,
+    carried_pairs,
     carried_several,
     checked_payload,
     group_of,
@@ -30,43 +32,39 @@ from flawsort.labels.edit_checks import (
     listed,
     name_of,
     number_of,
+    pair_of,
     role_of,
     rows_of,
+    suggested_of,
     target_of,
+    threshold_of,
+    where_suggested,
 )
-from flawsort.labels.groups import Group, Labelling
+from flawsort.labels.example_checks import carried_examples, examples_of
+from flawsort.labels.group_changes import (
+    drop_empty,
+    heirs,
+    merged,
+    moved,
+    placed,
+    with_group,
+    without_own,
+    without_rejected,
+)
+from flawsort.labels.groups import Answer, Audit, Group, Labelling
+from flawsort.labels.log import CARRY, History
+from flawsort.labels.remarks import change_note, change_severity, joined
 
-UNDO, REDO, CARRY = "undo", "redo", "carry"
-# Up to this many groups are searched one by one; for more, sorting all labels is faster.
-_FEW_GROUPS = 20
-Several: TypeAlias = Mapping[int, tuple[int, ...]]
-
-
-@dataclass
-class History:
-    """done: the edits in force. undone: the edits that can be redone, the next one last."""
-
-    done: list[Edit] = field(default_factory=list)
-    undone: list[Edit] = field(default_factory=list)
-
-    def add(self, entry: Edit) -> None:
-        """Add the next entry of the log. An undo or redo with nothing to act on has no effect."""
-        if entry.kind == UNDO:
-            if self.done:
-                self.undone.append(self.done.pop())
-        elif entry.kind == REDO:
-            if self.undone:
-                self.done.append(self.undone.pop())
-        else:
-            self.done.append(entry)
-            self.undone.clear()
+# The group of an answer that only says what an image is not.
+NOT_THIS = -2
 
 
 @dataclass(frozen=True)
 class Spent:
     """The labels that people have given. groups: ids that were named, given a role or accepted.
-    images: (n_images,), those moved, accepted singly or given several kinds. earlier: the number
-    of labels given in the run that this one was carried over from."""
+    images: (n_images,), those moved, accepted, rejected, audited or given several kinds. earlier:
+    the number of labels given in the run that this one was carried over from, and to images
+    outside the run."""
 
     groups: frozenset[int]
     images: Bools
@@ -77,18 +75,13 @@ class Spent:
         return self.earlier + len(self.groups) + int(np.count_nonzero(self.images))
 
 
-def effective(log: Sequence[Edit]) -> list[Edit]:
-    """The edits in force after all undos and redos of the log."""
-    history = History()
-    for entry in log:
-        history.add(entry)
-    return history.done
-
-
-def replay(log: Sequence[Edit], first: Labelling, linkage: Floats) -> Labelling:
+def replay(log: Iterable[Edit | Entry], first: Labelling, linkage: Floats) -> Labelling:
     """The groups after a whole log. first: before any edit. linkage: (n_images - 1, 4)."""
-    for edit in effective(log):
-        first = apply(edit, first, linkage)
+    for step in History.of(log).steps:
+        if step.in_force:
+            first = apply(step.edit, first, linkage)
+        elif step.ids:
+            first = replace(first, next_id=first.next_id + step.ids)
     return first
 
 
@@ -108,15 +101,19 @@ def spend(edit: Edit, before: Labelling, spent: Spent) -> Spent:
     group, images = None, spent.images
     if edit.kind in ("name", "role", "accept"):
         group = given.get("group")
-    if edit.kind in ("split", "move"):  # the new group counts if it gets a name
+    if edit.kind in ("split", "move", "audit", "teach"):  # a new group counts if it gets a name
         group = before.next_id
-    if edit.kind in ("name", "split", "move") and not (given.get("name") or "").strip():
+    if edit.kind not in ("role", "accept") and not (given.get("name") or "").strip():
         group = None
-    if edit.kind in ("move", "accept", "several") and "images" in given:
+    single = edit.kind != "accept" or "group" not in given
+    if edit.kind in ("move", "accept", "several", "reject") and "images" in given and single:
         images = images.copy()
         images[given["images"]] = True
+    if edit.kind == "audit":
+        images = images.copy()
+        images[given["image"]] = True
     groups = spent.groups if group is None else spent.groups | {group}
-    return Spent(groups, images, spent.earlier)
+    return Spent(groups, images, spent.earlier + len(given.get("examples", ())))
 
 
 # ---- the effect of each kind of edit ----
@@ -126,12 +123,12 @@ def _change_name(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
     group = now.groups[group_of(given["group"], now)]
     if given["name"] is None:
         raise OptionError("name must be text. Got None: pass '' to remove the name.")
-    return _with_group(now, replace(group, name=name_of(given["name"])))
+    return with_group(now, replace(group, name=name_of(given["name"])))
 
 
 def _change_role(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
     group = now.groups[group_of(given["group"], now)]
-    return _with_group(now, replace(group, role=role_of(given["role"])))
+    return without_rejected(with_group(now, replace(group, role=role_of(given["role"]))))
 
 
 def _merge(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
@@ -142,54 +139,79 @@ def _merge(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
             f"groups must name a group to merge into group {into}, other than itself. "
             f"Got {reprlib.repr(given['groups'])}."
         )
-    names = [now.groups[group].name for group in (into, *others)]
-    groups = {**now.groups, into: replace(now.groups[into], name=next(filter(None, names), ""))}
+    one = joined(now.groups[into], [now.groups[group] for group in others])
+    groups = {**now.groups, into: one}
     for group in others:
         del groups[group]
-    labels = np.where(np.isin(now.labels, others), into, now.labels)
-    mapped = {
-        row: tuple(dict.fromkeys(into if kind in others else kind for kind in kinds))
-        for row, kinds in now.several.items()
-    }
-    several = _without_own(mapped, labels, mapped)
-    return replace(now, groups=groups, labels=labels, several=several)
+    return without_rejected(replace(merged(now, others, into), groups=groups))
 
 
 def _split(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
     group = group_of(given["group"], now)
     rows = rows_of(given["images"], now)
-    outside = rows[now.labels[rows] != group]
+    inside = where_suggested(given, rows, now)
+    outside = rows[inside != group]
     if len(outside):
         raise OptionError(
             f"images must be in group {group} to be split from it. Got {outside[0]}, which is in "
-            f"group {now.labels[outside[0]]}."
+            f"group {inside[rows == outside[0]][0]}."
         )
-    size = int(np.count_nonzero(now.labels == group))
-    if len(rows) == size:
+    if len(rows) == np.count_nonzero(now.labels == group) and "at" not in given:
         raise OptionError(
-            f"images must leave at least one image in group {group}. Got all {size} of them."
+            f"images must leave at least one image in group {group}. Got all {len(rows)} of them."
         )
     made = Group(now.next_id, name_of(given.get("name")))
-    return _moved(now, rows, made, now.confirmed)
+    now = _answered(given, rows.tolist(), now, [made.id] * len(rows))
+    return moved(now, rows, made, _with(now.confirmed, rows))
 
 
 def _move(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
     rows = rows_of(given["images"], now)
     target = target_of(given, now)
-    confirmed = now.confirmed.copy()
-    confirmed[rows] = target.role != "unsure"
-    return _moved(now, rows, target, confirmed)
+    if target.role == "unsure":
+        return moved(now, rows, target, _with(now.confirmed, rows, decided=False))
+    now = _answered(given, rows.tolist(), now, [target.id] * len(rows))
+    now = _audits_moved(now, rows, target.id)
+    return moved(now, rows, target, _with(now.confirmed, rows))
+
+
+def _audits_moved(now: Labelling, rows: NDArray[np.int64], to: int) -> Labelling:
+    """Moving all images of a group is like merging it: what an audit found to be there, and to be
+    right, still is. A single image that moves is a correction."""
+    if not now.audits:
+        return now
+    groups, moving = np.unique(now.labels[rows], return_counts=True)
+    whole = {
+        group
+        for group, n in zip(groups.tolist(), moving.tolist(), strict=True)
+        if n > 1 and n == np.count_nonzero(now.labels == group)
+    }
+    followed = {
+        row: replace(one, group=to) for row, one in now.audits.items() if one.group in whole
+    }
+    return replace(now, audits={**now.audits, **followed})
 
 
 def _several(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
-    rows = rows_of(given["images"], now).tolist()
+    rows = rows_of(given["images"], now)
     groups = tuple(groups_of(given["groups"], now))
-    several = _without_own({**now.several, **dict.fromkeys(rows, groups)}, now.labels, rows)
-    return replace(now, several=several)
+    kinds = {**now.several, **dict.fromkeys(rows.tolist(), groups)}
+    # First the kinds: accepting removes groups without images that no image has as another kind.
+    now = replace(now, several=kinds)
+    if "at" in given:
+        now = _accepted(given, rows, now)
+    rejected = {
+        row: tuple(group for group in not_ if row not in rows or group not in groups)
+        for row, not_ in now.rejected.items()
+    }
+    several = without_own(now.several, now.labels, rows.tolist())
+    return replace(now, several=several, rejected=rejected)
 
 
 def _accept(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
-    if len(given) != 1:
+    # A session notes which images were in the group, as they were suggested then.
+    said = given.keys() - {"suggested"}
+    if len(said - {"at"}) != 1 and said != {"group", "images", "at"}:
         raise OptionError(f"accept takes either group or images. Got {listed(given)}.")
     if "images" in given:
         rows = rows_of(given["images"], now)
@@ -198,9 +220,97 @@ def _accept(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
         rows = now.members(group)
         if not len(rows):
             raise OptionError(f"group must have images to accept. Got {group}, which is empty.")
-    confirmed = now.confirmed.copy()
-    confirmed[rows] = True
-    return replace(now, confirmed=confirmed)
+    return _accepted(given, rows, now)
+
+
+def _accepted(given: Payload, rows: NDArray[np.int64], now: Labelling) -> Labelling:
+    """Images decided to be in the groups where they are suggested."""
+    at = where_suggested(given, rows, now)
+    now = _answered(given, rows.tolist(), now, at.tolist())
+    return placed(now, rows, at, _with(now.confirmed, rows))
+
+
+def _reject(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
+    rows, group = rows_of(given["images"], now), group_of(given["group"], now)
+    if now.groups[group].role == "unsure":
+        raise OptionError(
+            f"group must be a kind, since unsure images are of no kind yet. Got {group}."
+        )
+    now = _answered(given, rows.tolist(), now, [NOT_THIS] * len(rows), about=group)
+    rejected, several, shows = dict(now.rejected), dict(now.several), {}
+    for row in rows.tolist():
+        rejected[row] = tuple(dict.fromkeys((*rejected.get(row, ()), group)))
+        own, *others = int(now.labels[row]), *several.pop(row, ())
+        others = [kind for kind in others if not now.same_kind(kind, group)]
+        if row in now.several and (others or not now.same_kind(own, group)):
+            several[row] = tuple(others)
+        if now.same_kind(own, group):
+            shows[row] = [kind for kind in others if now.groups[kind].role != "unsure"]
+    now = replace(now, rejected=rejected, several=several)
+    # An image that also shows another kind is of that one now. The rest wait among the undecided.
+    for row in [row for row, others in shows.items() if others]:
+        now = moved(now, np.array([row]), now.groups[shows.pop(row)[0]], now.confirmed)
+    alone = np.array(list(shows), np.int64)
+    return without_rejected(replace(now, confirmed=_with(now.confirmed, alone, decided=False)))
+
+
+def _audit(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
+    rows, target = rows_of([given["image"]], now, "image"), target_of(given, now)
+    row = int(rows[0])
+    seen = Audit(int(now.labels[row]), bool(now.confirmed[row]))
+    now = replace(now, audits={**now.audits, row: now.audits.get(row, seen)})
+    return moved(now, rows, target, _with(now.confirmed, rows, decided=target.role != "unsure"))
+
+
+def _teach(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
+    target = target_of(given, now)
+    found = examples_of(given["examples"], target.id)
+    new = {one.sha256 for one in found}
+    kept = tuple(one for one in now.examples if one.sha256 not in new)
+    teaching = () if target.role == "unsure" else tuple(found)
+    if teaching:
+        answer = UNSEEN if given["to"] == "new" else target.id
+        now = _answered(given, [one.sha256 for one in found], now, [answer] * len(found))
+    next_id = max(now.next_id, target.id + 1)
+    groups = {**now.groups, target.id: target}
+    return replace(now, groups=groups, examples=(*kept, *teaching), next_id=next_id)
+
+
+def _verdict(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
+    return replace(now, threshold=threshold_of(given["threshold"]))
+
+
+def _different(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
+    return replace(now, different=now.different | {pair_of(given["groups"], now)})
+
+
+def _with(confirmed: Bools, rows: NDArray[np.int64], *, decided: bool = True) -> Bools:
+    changed = confirmed.copy()
+    changed[rows] = decided
+    return changed
+
+
+def _answered(
+    given: Payload,
+    images: Sequence[int | str],
+    now: Labelling,
+    groups: Sequence[int],
+    *,
+    about: int | None = None,
+) -> Labelling:
+    """Note the answers about images for which something had been suggested, each image once: its
+    first answer counts. images: rows, or the SHA-256 of images outside the run. groups: the answer
+    for each. about: only answers to suggestions of this kind say anything."""
+    together = len(images) > 1
+    found = {
+        image: Answer(suggested, group, together)
+        for image, suggested, group in zip(
+            images, suggested_of(given, len(images)), groups, strict=True
+        )
+        if suggested is not None and image not in now.answers
+        if about is None or now.same_kind(suggested, about)
+    }
+    return replace(now, answers={**now.answers, **found}) if found else now
 
 
 def _cut(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
@@ -211,19 +321,21 @@ def _cut(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
             f"k must be between 1 and {n} (the number of images). Got {reprlib.repr(k)}."
         )
     clusters = cut(linkage, k)
-    heirs = _heirs(clusters, now)
+    found = heirs(clusters, now)
     groups, next_id = dict(now.groups), now.next_id
     # Confirmed images and images in unsure groups stay where they are.
     stays = now.confirmed | np.isin(now.labels, now.with_role("unsure"))
     needed = np.bincount(clusters[~stays], minlength=k) > 0
-    for cluster in np.flatnonzero(needed & (heirs < 0)).tolist():
-        heirs[cluster] = next_id
+    for cluster in np.flatnonzero(needed & (found < 0)).tolist():
+        found[cluster] = next_id
         groups[next_id] = Group(next_id)
         next_id += 1
-    labels = np.where(stays, now.labels, heirs[clusters])
-    several = _without_own(now.several, labels, now.several)
-    _drop_empty(groups, labels, several, list(groups))
-    return Labelling(groups, labels, now.confirmed, k, next_id, several)
+    labels = np.where(stays, now.labels, found[clusters])
+    several = without_own(now.several, labels, now.several)
+    taught = {one.group for one in now.examples}
+    drop_empty(groups, labels, several, list(groups), taught=taught)
+    now = replace(now, groups=groups, labels=labels, k=k, next_id=next_id, several=several)
+    return without_rejected(now)
 
 
 def _carry(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
@@ -246,10 +358,24 @@ def _carry(given: Payload, now: Labelling, linkage: Floats) -> Labelling:
         )
     if number_of(given.get("spent", 0), "spent") < 0:
         raise OptionError(f"spent must be 0 or more. Got {given['spent']}.")
-    placed = np.array(labels, np.int64)
+    where = np.array(labels, np.int64)
     several = carried_several(given["several"], known)
+    rejected = carried_several(given.get("rejected", {}), known, "rejected")
     next_id = max(now.next_id, known.next_id)
-    return Labelling(groups, placed, confirmed, k, next_id, _without_own(several, placed, several))
+    taken = Labelling(
+        groups,
+        where,
+        confirmed,
+        k,
+        next_id,
+        without_own(several, where, several),
+        rejected,
+        tuple(carried_examples(given.get("examples", []), known)),
+        threshold=threshold_of(given.get("threshold")),
+        different=carried_pairs(given.get("different", []), known),
+        notes=carried_notes(given.get("notes", {}), known),
+    )
+    return without_rejected(taken)
 
 
 _CHANGES: dict[str, Callable[[Payload, Labelling, Floats], Labelling]] = {
@@ -260,79 +386,13 @@ _CHANGES: dict[str, Callable[[Payload, Labelling, Floats], Labelling]] = {
     "move": _move,
     "several": _several,
     "accept": _accept,
+    "reject": _reject,
+    "audit": _audit,
+    "teach": _teach,
+    "verdict": _verdict,
+    "different": _different,
+    "severity": change_severity,
+    "note": change_note,
     "cut": _cut,
     "carry": _carry,
 }
-# ---- how groups change ----
-
-
-def _with_group(now: Labelling, group: Group) -> Labelling:
-    return replace(now, groups={**now.groups, group.id: group})
-
-
-def _moved(now: Labelling, rows: NDArray[np.int64], to: Group, confirmed: Bools) -> Labelling:
-    """Move images to a group, which may be new. Unnamed groups that become empty are removed."""
-    labels = now.labels.copy()
-    labels[rows] = to.id
-    several = _without_own(now.several, labels, rows.tolist())
-    groups = {**now.groups, to.id: to}
-    _drop_empty(groups, labels, several, set(now.labels[rows].tolist()) - {to.id})
-    next_id = max(now.next_id, to.id + 1)
-    return replace(
-        now, groups=groups, labels=labels, confirmed=confirmed, several=several, next_id=next_id
-    )
-
-
-def _without_own(several: Several, labels: NDArray[np.int64], rows: Iterable[int]) -> Several:
-    """The other kinds of images, without each image's own group. rows: those to check."""
-    changed = {}
-    for row in several.keys() & set(rows) if several else ():
-        own = int(labels[row])
-        if own in several[row]:
-            changed[row] = tuple(kind for kind in several[row] if kind != own)
-    return {**several, **changed} if changed else several
-
-
-def _drop_empty(
-    groups: dict[int, Group],
-    labels: NDArray[np.int64],
-    several: Several,
-    candidates: Iterable[int],
-) -> None:
-    """Remove the candidates that have no name and no image, not even one that has the group as
-    another kind: nothing that a person entered is lost."""
-    nameless = [group for group in candidates if not groups[group].name]
-    if not nameless:
-        return
-    if len(nameless) > _FEW_GROUPS:
-        empty = set(nameless) - set(np.unique(labels).tolist())
-    else:  # the common case; a replay has thousands of such edits
-        empty = {group for group in nameless if not (labels == group).any()}
-    for group in empty.difference(*several.values()) if empty else ():
-        del groups[group]
-
-
-def _heirs(clusters: NDArray[np.int64], now: Labelling) -> NDArray[np.int64]:
-    """(k,): the group that each cluster continues, or -1. The matching is one to one and keeps as
-    many images as possible in their groups. Unsure groups are not matched."""
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
-
-    ids = np.array(list(now.groups), np.int64)
-    k = int(clusters.max()) + 1
-    sure = ~np.isin(now.labels, now.with_role("unsure"))
-    cells, shared = np.unique(
-        clusters[sure] * len(ids) + np.searchsorted(ids, now.labels[sure]), return_counts=True
-    )
-    # Each cluster also has an extra column, which stands for no group. Costs are positive, because
-    # a zero would mean no edge.
-    most = int(shared.max(initial=0)) + 1
-    costs = np.concatenate([most - shared, np.full(k, most)]).astype(np.float64)
-    rows = np.concatenate([cells // len(ids), np.arange(k)])
-    columns = np.concatenate([cells % len(ids), len(ids) + np.arange(k)])
-    table = csr_matrix((costs, (rows, columns)), shape=(k, len(ids) + k))
-    matched, column = min_weight_full_bipartite_matching(table)
-    heirs = np.full(k, -1, np.int64)
-    taken = column < len(ids)
-    heirs[matched[taken]] = ids[column[taken]]
-    return heirs

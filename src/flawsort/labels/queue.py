@@ -1,204 +1,247 @@
-"""The next question to a reviewer, chosen so that few answers label many images.
+"""The next question to a reviewer, chosen so that few answers teach much.
 
-The paper labels clusters instead of images (Section 4.4): one answer about a group of one kind
-labels all its images. So groups come first, the one that yields the most labels before the others,
-and then single images that seem to be in the wrong group.
+First the clusters that nobody has said anything about: one answer settles many images. Then bunches
+of images that the model suggests to be of one group, the doubtful ones among them, where a look and
+a click decide a dozen images. Single images come last: those that the model cannot place. Groups
+with few examples come before others throughout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.clusters.placement import centres, split_distances
-from flawsort.core.errors import InputError
-from flawsort.core.records import Bools, Floats
-from flawsort.core.threads import blocks, single_threaded_blas
+from flawsort.core.records import Ints
+from flawsort.core.threads import single_threaded_blas
 from flawsort.labels.groups import Labelling
+from flawsort.labels.session import State
+from flawsort.labels.suggestions import TeachingSpace, class_of, decided
 
+# Chosen on dev sets (docs/evidence/experiments.md, "Teaching"), where most matter little.
+# The images that a question shows: of a cluster that nobody has named, of a bunch that the model
+# suggests to be of one group, and how many of those are doubtful ones; of each group of a pair.
+CLUSTER_EXAMPLES = 4
 EXAMPLES = 12
-# In the estimated purity, the embeddings weigh as much as this many confirmed images.
-PRIOR = 5
-# The number of images compared with all centres at a time.
-IMAGES_AT_ONCE = 4096
+DOUBTFUL = 6
+PAIR_EXAMPLES = 6
+# Fewer images, and images below this probability, are asked about one by one.
+LEAST_TOGETHER = 2
+LEAST_PROBABILITY = 0.3
+# Two groups may be one if their centres are nearer than this many times their spread.
+NEAR = 0.6
+# At most this many doubtful images are compared with each other, and with as many others as
+# NEIGHBOURS, which limits the time.
+CANDIDATES = 64
+NEIGHBOURS = 512
 
 
 @dataclass(frozen=True)
 class Question:
-    """kind: "group" asks whether all images of a group belong together, "image" whether one image
-    belongs to its group. group: an id. rows: the images to show: the most typical images of the
-    group and then its most doubtful unconfirmed ones, or the single image. why: the reason for the
-    question, a sentence for people; not escaped."""
+    """kind: "group" asks what some images are that seem to be of one group, "image" what one image
+    is, "pair" whether two groups are one. group: the group where the images are suggested to be, or
+    the first of the pair. rows: the images to show, none of which is decided in a question about a
+    group or an image; an answer is about exactly these. why: the reason for the question, a
+    sentence for people; not escaped. other, other_rows: the second group of a pair and its images
+    to show."""
 
-    kind: Literal["group", "image"]
+    kind: Literal["group", "image", "pair"]
     group: int
     rows: tuple[int, ...]
     why: str
+    other: int | None = None
+    other_rows: tuple[int, ...] = ()
 
 
 def next_question(
-    labelling: Labelling,
-    embeddings: Floats,
+    state: State,
+    space: TeachingSpace,
     *,
     skipped: Collection[int] = (),
     answered: Collection[int] = (),
 ) -> Question | None:
     """The next question, or None when there is nothing left to ask.
 
-    First the group with the largest number of unconfirmed images times its estimated purity. When
-    every group is confirmed, images in unsure groups, and then images nearer to another group's
-    centre than to their own, smallest margin first.
-
-    embeddings: (n_images, dim). skipped: ids of groups not to ask about now. answered: rows that
-    were answered one by one and are not asked about again.
+    space: of the run. skipped: ids of groups not to ask about now. answered: rows that were asked
+    about one by one and are not asked about again.
     """
-    where = _Where.of(labelling, embeddings)
-    gains = {}
-    for group, purity in _purity(labelling, where).items():
-        unconfirmed = np.count_nonzero(~labelling.confirmed[labelling.members(group)])
-        asks = labelling.groups[group].role != "unsure" and group not in skipped
-        if unconfirmed and asks:
-            gains[group] = unconfirmed * purity
-    if gains:
-        return _about_group(labelling, where, max(gains, key=lambda group: gains[group]))
-    return _about_image(labelling, where, answered)
-
-
-def estimated_purity(
-    labelling: Labelling, embeddings: Floats, *, images_at_once: int = IMAGES_AT_ONCE
-) -> dict[int, float]:
-    """For each group, the share of its images that seem to belong there, 0 to 1; 1 if it is empty.
-
-    (confirmed + PRIOR x share) / (confirmed + PRIOR), where share is the share of images nearest
-    to the group's own centre. embeddings: (n_images, dim). images_at_once: how many are compared
-    with all centres at a time, which limits the memory.
-    """
-    return _purity(labelling, _Where.of(labelling, embeddings, images_at_once=images_at_once))
+    view = _View(state, space, frozenset(skipped), frozenset(answered))
+    if not len(view.open):
+        return None
+    with single_threaded_blas():  # the same digits on any number of cores
+        return _about_cluster(view) or _about_pair(view) or _about_bunch(view) or _about_image(view)
 
 
 def progress(labelling: Labelling) -> tuple[int, int]:
-    """The number of confirmed images, and of all images."""
-    return int(labelling.confirmed.sum()), len(labelling.confirmed)
+    """The number of decided images, and of all images."""
+    return int(decided(labelling).sum()), len(labelling.confirmed)
 
 
-@dataclass(frozen=True)
-class _Where:
-    """Where images lie among the centres of groups. All arrays are (n_images,).
+class _View:
+    """What the questions are chosen from.
 
-    own: squared distance to the centre of the image's group. other: to the nearest centre of
-    another group, infinite if there is none. rival: the id of that group, or -1. lead: how much
-    nearer that centre is than the next one. Unsure groups are not a kind, so other images are not
-    compared with their centres.
+    open: the rows to ask about. groups: (n_images,), the group of each image as decided or
+    suggested, one for all normal groups. doubt: (n_images,), how unlikely the suggestion is, 1
+    where nothing is taught about the group. taught: the groups that the model knows, with the
+    number of their examples.
     """
 
-    own: NDArray[np.float64]
-    other: NDArray[np.float64]
-    rival: NDArray[np.int64]
-    lead: NDArray[np.float64]
-
-    @property
-    def margin(self) -> NDArray[np.float64]:
-        """How much nearer an image is to its own centre than to any other.
-
-        A difference, unlike the margin of a Placement, which is a ratio: these distances come from
-        matrix products, which are many times faster after each answer, and a ratio of two
-        distances near 0 would be noise.
-        """
-        return np.sqrt(self.other) - np.sqrt(self.own)
-
-    @classmethod
-    def of(
-        cls, labelling: Labelling, embeddings: Floats, *, images_at_once: int = IMAGES_AT_ONCE
-    ) -> _Where:
-        n = len(labelling.labels)
-        if embeddings.ndim != 2 or len(embeddings) != n:
-            raise InputError(
-                f"embeddings must have the shape ({n}, dim), one row per image. "
-                f"Got {embeddings.shape}."
-            )
-        ids, labels = np.unique(labelling.labels, return_inverse=True)
-        kind = np.array([labelling.groups[group].role != "unsure" for group in ids.tolist()], bool)
-        middles = centres(embeddings, labels)
-        # Centred, because the squared distances below are differences of squares and lose digits.
-        origin = middles.mean(axis=0)
-        parts = []
-        with single_threaded_blas():  # the same digits on any number of cores
-            for block in blocks(n, images_at_once):
-                parts.append(
-                    _compare(embeddings[block] - origin, labels[block], middles - origin, kind)
-                )
-        own, other, rival, lead = (np.concatenate(found) for found in zip(*parts, strict=True))
-        return cls(own, other, np.where(rival < 0, -1, ids[rival]), lead)
-
-
-def _compare(
-    values: Floats, labels: NDArray[np.int64], middles: NDArray[np.float64], kind: Bools
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """own, other, rival and lead of a _Where, for some images. kind: which groups are kinds."""
-    far = values @ (-2 * middles.T)
-    far += (middles**2).sum(axis=1)
-    far += (values**2).sum(axis=1)[:, None]
-    np.maximum(far, 0, out=far)
-    own, rival, other = split_distances(far, labels, kind)
-    far[np.arange(len(far)), rival] = np.inf  # where there is no rival, all are infinite already
-    second = far.min(axis=1)
-    none = np.isinf(second)
-    lead = np.where(none, np.inf, np.sqrt(second) - np.sqrt(np.where(none, 0, other)))
-    return own, other, rival, lead
-
-
-def _purity(labelling: Labelling, where: _Where) -> dict[int, float]:
-    at_home = where.own <= where.other
-    found = {}
-    for group in labelling.groups:
-        rows = labelling.members(group)
-        seen = int(labelling.confirmed[rows].sum())
-        share = float(at_home[rows].mean()) if len(rows) else 1.0
-        found[group] = (seen + PRIOR * share) / (seen + PRIOR)
-    return found
-
-
-def _about_group(labelling: Labelling, where: _Where, group: int) -> Question:
-    rows = labelling.members(group)
-    unconfirmed = rows[~labelling.confirmed[rows]]
-    doubtful = unconfirmed[np.argsort(where.margin[unconfirmed], kind="stable")]
-    typical = rows[np.argsort(where.own[rows], kind="stable")]
-    few = doubtful[: EXAMPLES // 2].tolist()
-    clear = [row for row in typical.tolist() if row not in few][: EXAMPLES - len(few)]
-    n, at_home = len(unconfirmed), int((where.margin[unconfirmed] >= 0).sum())
-    if n == 1:
-        why = "One image of this group is left to confirm."
-    elif at_home == n:
-        why = f"One answer labels {n:,} images, all of which seem to belong together."
-    else:
-        why = f"One answer labels {n:,} images, {at_home:,} of which seem to belong together."
-    return Question("group", group, (*clear, *few), why)
-
-
-def _about_image(labelling: Labelling, where: _Where, answered: Collection[int]) -> Question | None:
-    unsure_groups = labelling.with_role("unsure")
-    unsure = np.isin(labelling.labels, unsure_groups)
-    answered_before = np.zeros(len(unsure), np.bool_)
-    # A person who gave an image several kinds has looked at it: it belongs between two groups.
-    answered_before[[*answered, *labelling.several]] = True
-    waiting = np.flatnonzero(unsure & ~labelling.confirmed & ~answered_before)
-    if len(waiting):
-        row = int(waiting[where.lead[waiting].argmin()])
-        rival = int(where.rival[row])
-        like = f"; it looks most like '{labelling.groups[rival].title}'" if rival >= 0 else ""
-        why = f"Somebody was unsure about this image{like}."
-    else:
-        doubtful = np.flatnonzero(~unsure & ~answered_before & (where.margin < 0))
-        if not len(doubtful):
-            return None
-        row = int(doubtful[where.margin[doubtful].argmin()])
-        own, rival = int(labelling.labels[row]), int(where.rival[row])
-        why = (
-            f"It is in '{labelling.groups[own].title}', but looks more like "
-            f"'{labelling.groups[rival].title}'."
+    def __init__(
+        self,
+        state: State,
+        space: TeachingSpace,
+        skipped: frozenset[int],
+        answered: frozenset[int],
+    ) -> None:
+        self.labelling, self.coordinates = state.labelling, space.coordinates
+        self.skipped = skipped
+        suggestions = state.suggestions
+        self.shown = suggestions.groups
+        self.kind_of = class_of(self.labelling)
+        self.groups = np.array(
+            [self.kind_of.get(group, -1) for group in self.shown.tolist()], np.int64
         )
-    return Question("image", int(labelling.labels[row]), (row,), why)
+        self.doubt = np.where(np.isnan(suggestions.probability), 1.0, 1 - suggestions.probability)
+        asked = decided(self.labelling)
+        self.decided = asked.copy()
+        asked[list(answered)] = True
+        self.open: NDArray[np.int64] = np.flatnonzero(~asked)
+        known = () if suggestions.taught is None else suggestions.taught.groups
+        self.taught = {
+            group: int(np.count_nonzero(self.decided & (self.groups == group))) for group in known
+        }
+
+    def open_of(self, group: int) -> NDArray[np.int64]:
+        return np.asarray(self.open[self.groups[self.open] == group], np.int64)
+
+    def typical(self, rows: Ints) -> NDArray[np.int64]:
+        """The images in the order of their distance from their mean."""
+        inside = self.coordinates[rows].astype(np.float64)
+        far = ((inside - inside.mean(axis=0)) ** 2).sum(axis=1)
+        return np.asarray(rows[np.argsort(far, kind="stable")], np.int64)
+
+    def teaches(self, rows: Ints) -> NDArray[np.float64]:
+        """(n_rows,): how much an answer about an image teaches: it is doubtful, like many that are
+        open, and unlike those decided."""
+        worth = self.doubt[rows] * self._resemble(rows, self.open).mean(axis=1)
+        known = np.flatnonzero(self.decided)
+        if not len(known):
+            return np.asarray(worth)
+        return np.asarray(worth * (1 - self._resemble(rows, known).max(axis=1)))
+
+    def diverse(self, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+        """Up to n images that teach much and are unlike each other, one after the other."""
+        worth, alike = self.teaches(rows), self._resemble(rows, rows)
+        chosen: list[int] = []
+        for _ in range(min(n, len(rows))):
+            chosen.append(int(worth.argmax()))
+            worth = worth * (1 - alike[chosen[-1]])
+            worth[chosen] = -1.0
+        return rows[chosen]
+
+    def _resemble(self, rows: Ints, others: Ints) -> NDArray[np.float64]:
+        """(n_rows, n_others): how much images resemble others, 1 if they are equal. Of many others
+        some, evenly spaced. The coordinates of a run have a mean square length of 1."""
+        one = self.coordinates[rows]
+        other = self.coordinates[others[:: -(-len(others) // NEIGHBOURS)]]
+        far = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * one @ other.T
+        return np.asarray(np.exp(-np.maximum(far, 0)), np.float64)
+
+
+def _about_cluster(view: _View) -> Question | None:
+    """About the largest cluster of which nobody has said anything."""
+    sizes = {
+        group: len(view.open_of(group))
+        for group in np.unique(view.groups[view.open]).tolist()
+        if group >= 0 and group not in view.taught and group not in view.skipped
+    }
+    if not sizes or max(sizes.values()) < LEAST_TOGETHER:
+        return None
+    group = max(sizes, key=lambda one: (sizes[one], -one))
+    shown = view.typical(view.open_of(group))[:CLUSTER_EXAMPLES]
+    why = f"Nobody has said yet what this group of {sizes[group]:,} images is."
+    return Question("group", group, tuple(shown.tolist()), why)
+
+
+def _about_bunch(view: _View) -> Question | None:
+    """About images that are suggested to be of one group, where a click teaches most."""
+    best, found = 0.0, None
+    for group, examples in view.taught.items():
+        rows = view.open_of(group)
+        likely = rows[view.doubt[rows] <= 1 - LEAST_PROBABILITY]
+        if group in view.skipped or len(likely) < LEAST_TOGETHER:
+            continue
+        order = likely[np.argsort(view.doubt[likely], kind="stable")]
+        shown = _some(order, view.diverse(order[::-1][:CANDIDATES], DOUBTFUL))
+        # One click, and one more for each image that turns out to be something else.
+        clicks = 1 + view.doubt[shown].sum()
+        worth = view.teaches(shown).sum() / clicks / np.sqrt(1 + examples)
+        if found is None or worth > best:
+            best, found = worth, (group, shown)
+    if found is None:
+        return None
+    group, shown = found
+    title = view.labelling.groups[group].title
+    why = f"These are suggested to be '{title}', some of them with doubt."
+    return Question("group", group, tuple(shown.tolist()), why)
+
+
+def _about_image(view: _View) -> Question:
+    """About the image that teaches most, of those that the model cannot place."""
+    order = view.open[np.argsort(-view.doubt[view.open], kind="stable")][:CANDIDATES]
+    row = int(view.diverse(order, 1)[0])
+    group = view.labelling.groups[int(view.shown[row])]
+    why = f"It is not clear whether this is '{group.title}'."
+    if group.role == "unsure":
+        why = "Nobody has decided yet what this is."
+    return Question("image", group.id, (row,), why)
+
+
+def _about_pair(view: _View) -> Question | None:
+    """About the two nearest groups, if they may be one and nobody has said so."""
+    groups = [
+        group for group in sorted(view.taught) if view.taught[group] and group not in view.skipped
+    ]
+    members = {group: np.flatnonzero(view.decided & (view.groups == group)) for group in groups}
+    best, found = NEAR, None
+    for one, other in combinations(groups, 2):
+        if not _may_be_one(view.labelling, one, other):
+            continue
+        near = _nearness(view.coordinates[members[one]], view.coordinates[members[other]])
+        if near < best:
+            best, found = near, (one, other)
+    if found is None:
+        return None
+    one, other = found
+    shown = [tuple(view.typical(members[group])[:PAIR_EXAMPLES].tolist()) for group in found]
+    titles = [view.labelling.groups[group].title for group in found]
+    why = f"'{titles[0]}' and '{titles[1]}' look alike. Are they the same?"
+    return Question("pair", one, shown[0], why, other, shown[1])
+
+
+def _may_be_one(labelling: Labelling, one: int, other: int) -> bool:
+    """Two names say that groups are different, and so does their role or a person."""
+    groups = labelling.groups[one], labelling.groups[other]
+    named = all(group.name for group in groups)
+    known = frozenset({one, other}) in labelling.different
+    return not named and not known and groups[0].role == groups[1].role
+
+
+def _nearness(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    """The distance between the centres of two groups, relative to their spread."""
+    middles = [part.mean(axis=0, dtype=np.float64) for part in (one, other)]
+    spreads = [
+        np.sqrt(((part - middle) ** 2).sum(axis=1).mean())
+        for part, middle in zip((one, other), middles, strict=True)
+    ]
+    return float(np.sqrt(((middles[0] - middles[1]) ** 2).sum()) / max(sum(spreads), 1e-12))
+
+
+def _some(typical: NDArray[np.int64], doubtful: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Images of a group: typical ones first, then doubtful ones. Both are in order."""
+    clear = typical[~np.isin(typical, doubtful)][: EXAMPLES - len(doubtful)]
+    return np.concatenate([clear, doubtful])

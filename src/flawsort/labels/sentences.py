@@ -1,4 +1,4 @@
-"""Edits as short sentences, for the undo and redo buttons."""
+"""Edits as short sentences, for the undo and redo buttons and the history."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ from flawsort.labels.edit_checks import (
     group_of,
     groups_of,
     name_of,
+    note_of,
     number_of,
+    pair_of,
     role_of,
     rows_of,
+    severity_of,
     target_of,
+    threshold_of,
 )
 from flawsort.labels.groups import Labelling
+
+# A severity in a sentence; as much of a note as a line has room for.
+SAID = {"critical": "critical", "major": "major", "minor": "minor", "none": "of no severity"}
+SHORT = 60
 
 
 def describe(edit: Edit, labelling: Labelling) -> str:
@@ -50,11 +58,7 @@ def _split_in_words(given: Payload, now: Labelling) -> str:
 
 
 def _move_in_words(given: Payload, now: Labelling) -> str:
-    target = target_of(given, now)
-    where = target.title
-    if given["to"] == "new":
-        where = f"a new group {target.name}".rstrip()
-    return f"Move {_images(given, now)} to {where}"
+    return f"Move {_images(given, now)} to {_target(given, now)}"
 
 
 def _several_in_words(given: Payload, now: Labelling) -> str:
@@ -64,8 +68,38 @@ def _several_in_words(given: Payload, now: Labelling) -> str:
 
 
 def _accept_in_words(given: Payload, now: Labelling) -> str:
-    what = _images(given, now) if "images" in given else _titles([given["group"]], now)
+    what = _titles([given["group"]], now) if "group" in given else _images(given, now)
     return f"Accept {what}"
+
+
+def _reject_in_words(given: Payload, now: Labelling) -> str:
+    is_ = "is" if len(rows_of(given["images"], now)) == 1 else "are"
+    return f"Say that {_images(given, now)} {is_} not {_titles([given['group']], now)}"
+
+
+def _teach_in_words(given: Payload, now: Labelling) -> str:
+    return f"Teach {_target(given, now)} with {pluralise(len(given['examples']), 'new image')}"
+
+
+def _verdict_in_words(given: Payload, now: Labelling) -> str:
+    limit = threshold_of(given["threshold"])
+    return "Remove the limit for OK" if limit is None else f"Set the limit for OK to {limit:.1%}"
+
+
+def _different_in_words(given: Payload, now: Labelling) -> str:
+    return f"Keep {_titles(sorted(pair_of(given['groups'], now)), now)} apart"
+
+
+def _severity_in_words(given: Payload, now: Labelling) -> str:
+    severity, title = severity_of(given["severity"]), _titles([given["group"]], now)
+    return f"Call {title} {SAID[severity]}" if severity else f"Take back how severe {title} is"
+
+
+def _note_in_words(given: Payload, now: Labelling) -> str:
+    note = note_of(given["note"])
+    what = _titles([given["group"]], now) if "group" in given else "1 image"
+    short = note if len(note) <= SHORT else f"{note[: SHORT - 1].rstrip()}\u2026"
+    return f"Note on {what}: {short}" if note else f"Remove the note on {what}"
 
 
 _SENTENCES: dict[str, Callable[[Payload, Labelling], str]] = {
@@ -76,9 +110,21 @@ _SENTENCES: dict[str, Callable[[Payload, Labelling], str]] = {
     "move": _move_in_words,
     "several": _several_in_words,
     "accept": _accept_in_words,
+    "reject": _reject_in_words,
+    "audit": lambda given, now: f"Audit 1 image as {_target(given, now)}",
+    "teach": _teach_in_words,
+    "verdict": _verdict_in_words,
+    "different": _different_in_words,
+    "severity": _severity_in_words,
+    "note": _note_in_words,
     "cut": lambda given, now: f"Cut into {pluralise(number_of(given['k']), 'group')}",
     "carry": lambda given, now: f"Take over {pluralise(len(given['groups']), 'group')}",
 }
+
+
+def _target(given: Payload, now: Labelling) -> str:
+    target = target_of(given, now)
+    return f"a new group {target.name}".rstrip() if given["to"] == "new" else target.title
 
 
 def _images(given: Payload, now: Labelling) -> str:

@@ -22,13 +22,7 @@ def chart_svg(counts: Counts, titles: Mapping[int, str], *, columns: int = 2) ->
 
     titles: of groups by id; escaped here. columns: the number of groups side by side.
     """
-    risen = {rise.group: rise for rise in rises(counts)}
-    totals = counts.table.sum(axis=0)
-    order = sorted(
-        range(len(counts.groups)),
-        key=lambda column: (counts.groups[column] not in risen, -totals[column], column),
-    )
-    names = {group: titles.get(group, _default_title(group)) for group in counts.groups}
+    names, order, risen = _arranged(counts, titles)
     above = 0 if len(counts.periods) <= PERIODS_SHOWN else 24
     width = _PANEL[0] * max(1, min(columns, len(order)))
     height = above + _PANEL[1] * max(1, -(-len(order) // columns))
@@ -53,6 +47,36 @@ def chart_svg(counts: Counts, titles: Mapping[int, str], *, columns: int = 2) ->
             "</svg>\n",
         ]
     )
+
+
+def chart_panels(counts: Counts, titles: Mapping[int, str]) -> list[str]:
+    """The groups of `chart_svg` in the same order, each as an SVG of its own: a page can be broken
+    between them."""
+    names, order, risen = _arranged(counts, titles)
+    found = []
+    for column in order:
+        group = counts.groups[column]
+        label = f"{_safe(names[group])} by period"
+        body = _panel(counts, column, names[group], risen.get(group))
+        found.append(
+            f'<svg viewBox="0 0 {_PANEL[0]} {_PANEL[1]}" role="img" aria-label="{label}" '
+            f'font-family="system-ui, sans-serif" fill="currentColor">{"".join(body)}</svg>'
+        )
+    return found
+
+
+def _arranged(
+    counts: Counts, titles: Mapping[int, str]
+) -> tuple[dict[int, str], list[int], dict[int, Increase]]:
+    """The titles of the groups, their columns in the order of the panels, and the increases."""
+    risen = {rise.group: rise for rise in rises(counts)}
+    totals = counts.table.sum(axis=0)
+    order = sorted(
+        range(len(counts.groups)),
+        key=lambda column: (counts.groups[column] not in risen, -totals[column], column),
+    )
+    names = {group: titles.get(group, _default_title(group)) for group in counts.groups}
+    return names, order, risen
 
 
 def _default_title(group: int) -> str:

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flawsort.core.records import Ints
+from flawsort.core.records import ImageSet, Ints
 from flawsort.core.tables import make_frame
 from flawsort.core.text import pluralise, printable
-from flawsort.labels.groups import Group, Labelling, Role, first_labelling
-from flawsort.labels.store import read_labelling
+from flawsort.labels.groups import Group, Labelling, Role, Severity, first_labelling
+from flawsort.labels.newcomers import Newcomers
+from flawsort.labels.session import State, read_settled
+from flawsort.labels.suggestions import TeachingSpace, decided, image_groups
 from flawsort.outputs.report import render_report
 from flawsort.runs.folder import REPORT, read_text
 from flawsort.runs.run import Run, three_lines
@@ -35,9 +37,10 @@ class GroupSummary:
     """A group as people left it.
 
     number: its permanent id. name: "" until a person gives one. title: the name, or a title from
-    the id. role: flaw, normal or unsure. size: the number of images. confirmed: the number of
-    images that a person has confirmed. typical: the names of the images nearest to its centre,
-    nearest first.
+    the id. role: flaw, normal or unsure. severity: critical, major, minor or none, "" until a
+    person says it. note: what people wrote about it. size: the number of images. decided: the
+    number of images that a person has decided. typical: the names of the images nearest to its
+    centre, nearest first.
     """
 
     number: int
@@ -45,33 +48,61 @@ class GroupSummary:
     title: str
     role: Role
     size: int
-    confirmed: int
+    decided: int
     typical: tuple[str, ...]
+    severity: Severity = ""
+    note: str = ""
 
     def __repr__(self) -> str:
         like = ", ".join(map(printable, self.typical[:3]))
         return f"<{self.title}: {pluralise(self.size, 'image')}, {self.role}, such as {like}>"
 
 
+def state_of(run: Run) -> State:
+    """The groups as people left them, and what the model suggests; as clustered if nobody has
+    edited them."""
+    if run.folder is not None:
+        return read_settled(run.folder, run)
+    first = first_labelling(run)
+    return State(0, first, None, None, 0, False, lambda: TeachingSpace.of(run))
+
+
 def labelling_of(run: Run) -> Labelling:
-    """The groups as people left them, or as clustered if nobody has edited them."""
-    return first_labelling(run) if run.folder is None else read_labelling(run.folder, run)
+    """The groups, with every image where it is decided or suggested to be."""
+    return state_of(run).settled
 
 
 def frame(run: Run) -> Any:
     """One row per image, as a pandas DataFrame, or as a Frame if pandas is not installed: the group
-    as people left it with its title and role, whether a person has confirmed it, and all columns of
-    images.csv."""
-    labelling = labelling_of(run)
-    of_rows = [labelling.groups[group] for group in labelling.labels.tolist()]
+    as decided or suggested, how sure the model is of it, whether a person decided it, its id, role
+    and severity, the note on the image, and the other columns of images.csv."""
+    state = state_of(run)
+    of_rows = [state.labelling.groups[group] for group in state.suggestions.groups.tolist()]
     named = {
         "name": run.names,
-        "group": [group.id for group in of_rows],
-        "title": [group.title for group in of_rows],
+        **image_groups(state.labelling, state.suggestions).columns(),
+        "group_id": [group.id for group in of_rows],
         "role": [group.role for group in of_rows],
-        "confirmed": labelling.confirmed.tolist(),
+        "severity": [group.severity for group in of_rows],
+        "note": [state.labelling.notes.get(row, "") for row in range(len(run))],
     }
-    return make_frame({**named, **run.table})
+    others = {name: values for name, values in run.table.items() if name not in named}
+    return make_frame({**named, **others})
+
+
+def suggestions(run: Run) -> Any:
+    """One row per image: name, group, probability and decided, as a pandas DataFrame, or as a Frame
+    if pandas is not installed."""
+    state = state_of(run)
+    groups_now = image_groups(state.labelling, state.suggestions)
+    return make_frame({"name": run.names, **groups_now.columns()})
+
+
+def predictions(images: ImageSet, found: Newcomers) -> Any:
+    """One row per new image: name, group, probability, decided and verdict, as a pandas DataFrame,
+    or as a Frame if pandas is not installed."""
+    names = list(images.names)
+    return make_frame({"name": names, **found.columns.columns(), "verdict": list(found.verdicts)})
 
 
 def groups(run: Run, typical: int = TYPICAL) -> list[GroupSummary]:
@@ -87,8 +118,10 @@ def groups(run: Run, typical: int = TYPICAL) -> list[GroupSummary]:
                 group.title,
                 group.role,
                 len(rows),
-                int(labelling.confirmed[rows].sum()),
+                int(decided(labelling)[rows].sum()),
                 tuple(run.names[row] for row in ranked),
+                group.severity,
+                group.note,
             )
         )
     return found

@@ -14,8 +14,8 @@ from flawsort.clusters.ward import cut
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Ints
 from flawsort.core.text import pluralise, printable
-from flawsort.labels.store import Session
-from flawsort.outputs.report import render_report
+from flawsort.labels.session import Session
+from flawsort.outputs.report import read_reviewed, render_report
 from flawsort.research.metrics import Agreement, agreement, purity_curve, several_kinds
 from flawsort.research.truth import EXCLUDED_LABELS, read_truth
 from flawsort.runs.folder import EDITS, REPORT, open_run, replace_files
@@ -38,7 +38,7 @@ def evaluate_run(folder: Path, truth: Path) -> dict[str, Any]:
         evaluation["reviewed"] = _reviewed(run, folder, labels)
     texts = {
         EVALUATION: json.dumps(evaluation, indent=2) + "\n",
-        REPORT: render_report(run, evaluation),
+        REPORT: render_report(run, evaluation, reviewed=read_reviewed(folder, run)),
     }
     try:
         replace_files(folder, texts)

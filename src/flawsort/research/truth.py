@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
 from flawsort.core.errors import InputError
 from flawsort.core.records import ImageSet, SetAside
 from flawsort.core.text import printable
-from flawsort.images.find import IMAGE_SUFFIXES, find_images
+from flawsort.images.find import find_images
+from flawsort.images.formats import IMAGE_SUFFIXES
 from flawsort.images.lookup import Columns, only, read_lookup
 
 Layout: TypeAlias = Literal["category", "tiles", "folders"]
@@ -60,6 +61,15 @@ class LabelledSet:
                 "images, labels and masks must have the same length. Got "
                 f"{len(self.images)}, {len(self.labels)} and {len(self.masks)}."
             )
+
+    def take(self, rows: Sequence[int]) -> LabelledSet:
+        """The set with these images only, and all normals."""
+        return replace(
+            self,
+            images=self.images.take(rows),
+            labels=tuple(self.labels[row] for row in rows),
+            masks=tuple(self.masks[row] for row in rows),
+        )
 
 
 @dataclass(frozen=True)

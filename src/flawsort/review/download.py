@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-import os
-import shutil
-import tempfile
+import sys
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from flawsort.core.errors import InputError
-from flawsort.labels.groups import Labelling
-from flawsort.outputs.exports import FORMATS, export_run
+from flawsort.core.temporaries import clear_abandoned, private_folder
+from flawsort.labels.regions import settled_regions
+from flawsort.labels.session import State
+from flawsort.outputs.exports import FORMATS, Choices, export_run
 from flawsort.runs.run import Run
 
 # The earliest time that a zip can hold, so that the bytes do not depend on the clock.
@@ -22,31 +23,36 @@ PIECE = 2**20
 _PACKED = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".parquet", ".pdf", ".zip")
 
 
-def export_zip(run: Run, labelling: Labelling, format: str) -> Iterator[bytes]:
-    """The files of an export as a zip, piece by piece. Errors are raised before the first piece."""
+def export_zip(run: Run, state: State, format: str) -> Iterator[bytes]:
+    """The files of an export as a zip, piece by piece, with the groups as decided or suggested.
+    Errors are raised before the first piece."""
     if format not in FORMATS:
         raise InputError(f"There is no export '{format}'. The formats are {', '.join(FORMATS)}.")
-    place = Path(tempfile.mkdtemp(prefix="flawsort-export-"))
-    try:
+    clear_abandoned()
+    with ExitStack() as stack:
+        place = stack.enter_context(private_folder())
         # Links save a copy of each image. On Windows, links need special rights.
         chosen = FORMATS[format]
-        link = "link" if os.name == "posix" and chosen.images else "copy"
+        link = "link" if sys.platform != "win32" and chosen.images else "copy"
         output = place / f"{format}{chosen.suffix}"
-        files = export_run(run, labelling, format, output, link=link)
-    except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
-        raise
-    pieces = _pieces(place, files)
+        files = export_run(
+            run,
+            state.settled,
+            format,
+            output,
+            probability=state.suggestions.probability,
+            regions=settled_regions(run, state),
+            choices=Choices(link=link),
+        ).paths
+        pieces = _pieces(place, files, stack.pop_all())
     next(pieces)  # a started generator cleans up even if the rest is never read
     return pieces
 
 
-def _pieces(place: Path, files: Sequence[Path]) -> Iterator[bytes]:
-    try:
+def _pieces(place: Path, files: Sequence[Path], held: ExitStack) -> Iterator[bytes]:
+    with held:
         yield b""
         yield from zip_pieces(place, files)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def zip_pieces(folder: Path, files: Sequence[Path]) -> Iterator[bytes]:

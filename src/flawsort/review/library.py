@@ -2,31 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from flawsort.backbones.cache import default_cache_folder
-from flawsort.core.errors import FlawsortError, RunError
+from flawsort.core.errors import FlawsortError, OptionError, RunError, first_line
 from flawsort.core.text import printable
-from flawsort.labels.edits import effective
-from flawsort.labels.store import EditStore, Session, State
+from flawsort.images.lookup import Lookup
+from flawsort.labels.leases import Leases
+from flawsort.labels.log import effective
+from flawsort.labels.session import Session, State
+from flawsort.labels.store import Conflict, EditStore, Replaced
+from flawsort.review.facts import lots_of, sizes_of
 from flawsort.review.pictures import Pictures
-from flawsort.review.responses import answered_rows, describe_run, describe_state, fingerprint
-from flawsort.runs.folder import EDITS, MANIFEST, read_manifest
+from flawsort.review.responses import (
+    answered_rows,
+    basis,
+    describe_accuracy,
+    describe_run,
+    describe_state,
+    describe_verdict,
+    fingerprint,
+)
+from flawsort.review.schemas import AccuracyBody, LotsBody, SizesBody, VerdictBody
+from flawsort.runs.folder import EDITS, MANIFEST, Stamp, open_run, read_manifest, stamp_of
 from flawsort.runs.run import Run
+from flawsort.runs.trends import read_periods
 
 # A run of 20,000 images takes about 250 MB.
 MOST_OPEN = 4
+# No run has as many.
+MOST_IMAGES = 10**9
+# In characters.
+LONGEST_REASON = 1000
 
-_Stamp = tuple[int, int, int]
+_Value = TypeVar("_Value")
 
 
 class UnknownRun(RunError):  # noqa: N818
     """No run of that name is shown here."""
+
+
+class OtherRun(Conflict):
+    """The run was replaced by another one since the state that an edit is based on."""
+
+    def __init__(self, version: int) -> None:
+        OptionError.__init__(
+            self,
+            "The run was replaced meanwhile: it has other images or clusters now. Nothing was "
+            "saved. Look at the run again, and make the edit again if it is still right.",
+        )
+        self.version = version
 
 
 @dataclass(frozen=True)
@@ -43,12 +78,24 @@ class Entry:
 class OpenRun:
     """A run that is open. Safe for several threads."""
 
-    def __init__(self, name: str, folder: Path, cache: Path | None):
-        self.name, self.folder = name, folder
-        self.session = Session(folder)
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        cache: Path | None,
+        lots: Lookup | None = None,
+        fetch: Sequence[str] = (),
+    ):
+        self.name, self.folder, self._lots_table = name, folder, lots
+        self.session = Session(folder, open_run(folder, fetch=fetch))
         self.pictures = Pictures(self.run, cache)
-        self._state_body: tuple[State, bytes] | None = None
-        self._answered: tuple[State, set[int]] | None = None
+        self.leases = Leases()
+        self._state_body = _Latest[bytes]()
+        self._answered = _Latest[set[int]]()
+        self._accuracy = _Latest[AccuracyBody]()
+        self._verdict = _Latest[VerdictBody]()
+        self._lots: dict[str, LotsBody] = {}
+        self._reading = threading.Lock()  # of files, which must not delay other requests
         self._lock = threading.RLock()
 
     @property
@@ -63,46 +110,104 @@ class OpenRun:
 
     @cached_property
     def _body(self) -> bytes:
-        return describe_run(self.name, self.run).model_dump_json().encode()
+        table = self._lots_table
+        lots = "" if table is None else printable(table.path.name)
+        return describe_run(self.name, self.run, lots).model_dump_json().encode()
+
+    def lots(self, by: str) -> LotsBody:
+        """The lot of each image."""
+        with self._reading:
+            if by not in self._lots:
+                self._lots[by] = lots_of(self.run, by, self._lots_table)
+            return self._lots[by]
+
+    @property
+    def sizes(self) -> SizesBody:
+        """The size of each image; reading thousands of files takes seconds the first time."""
+        with self._reading:
+            return self._sizes
+
+    @cached_property
+    def _sizes(self) -> SizesBody:
+        return sizes_of(self.run)
 
     @cached_property
     def fingerprint(self) -> str:
         return fingerprint(self.run)
 
+    @cached_property
+    def basis(self) -> str:
+        return basis(self.run)
+
     def state_body(self) -> tuple[str, bytes]:
         """A tag of the version, and the current groups as JSON."""
         state = self.session.state
-        with self._lock:
-            known = self._state_body
-            if known is None or known[0] is not state:
-                known = self._state_body = (
-                    state,
-                    describe_state(self.run, state).model_dump_json().encode(),
-                )
-            return f"{self.fingerprint}-{state.version}", known[1]
+        body = self._state_body.get(
+            state,
+            lambda: describe_state(self.run, state, self.basis).model_dump_json().encode(),
+        )
+        return f"{self.fingerprint}-{self.basis}-{state.version}", body
+
+    def accuracy(self) -> AccuracyBody:
+        """How right the groups are; the audit takes a moment."""
+        state = self.session.state
+        return self._accuracy.get(state, lambda: describe_accuracy(state))
+
+    def verdict(self) -> VerdictBody:
+        """What each threshold of OK and not OK costs; takes a moment."""
+        state = self.session.state
+        return self._verdict.get(state, lambda: describe_verdict(state))
 
     def answered(self) -> set[int]:
         """The rows that people answered for one by one."""
         state = self.session.state
+
+        def read() -> set[int]:
+            with EditStore(self.folder / EDITS) as store:
+                log = [entry for entry in store.log() if entry.seq <= state.version]
+            return answered_rows(effective(log))
+
+        return self._answered.get(state, read)
+
+
+class _Latest(Generic[_Value]):
+    """What was derived from the current state. Safe for several threads: others wait, which is
+    faster than doing it twice."""
+
+    def __init__(self) -> None:
+        self._known: tuple[State, _Value] | None = None
+        self._lock = threading.Lock()
+
+    def get(self, state: State, make: Callable[[], _Value]) -> _Value:
         with self._lock:
-            found = self._answered
-            if found is None or found[0] is not state:
-                with EditStore(self.folder / EDITS) as store:
-                    log = [entry.edit for entry in store.log() if entry.seq <= state.version]
-                found = self._answered = state, answered_rows(effective(log))
-            return found[1]
+            if self._known is None or self._known[0] is not state:
+                self._known = state, make()
+            return self._known[1]
 
 
 class Library:
     """Runs by name. folders: runs, or folders of runs. cache: the folder for thumbnails; None for
-    the user's cache folder."""
+    the user's cache folder. lots: a CSV file with the lots of images; None for none. fetch: as of
+    a Run."""
 
-    def __init__(self, folders: Sequence[Path], *, cache: Path | None = None):
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        *,
+        cache: Path | None = None,
+        lots: Path | None = None,
+        fetch: Sequence[str] = (),
+    ):
+        self._fetch = tuple(fetch)
         self._given = [Path(folder) for folder in folders]
+        self._lots = None if lots is None else read_periods(lots)
         self._cache = default_cache_folder() if cache is None else cache
         self._folders: dict[str, Path] = {}
-        self._listed: dict[str, tuple[_Stamp, Entry]] = {}
-        self._open: OrderedDict[str, tuple[_Stamp, OpenRun]] = OrderedDict()
+        self._listed: dict[str, tuple[Stamp, Entry]] = {}
+        # Why runs cannot be opened, as long as none of their files changes: finding out may take
+        # seconds and gigabytes.
+        self._failed: dict[str, tuple[object, str]] = {}
+        self._open: OrderedDict[str, tuple[Stamp, OpenRun]] = OrderedDict()
         self._opening: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         self._check_given()
@@ -122,7 +227,7 @@ class Library:
         with self._lock:
             opening = self._opening.setdefault(name, threading.Lock())
         with opening:
-            stamp = _stamp(folder)
+            stamp = stamp_of(folder)
             if stamp is None:
                 self._forget(name)
                 raise UnknownRun(f"The run '{name}' no longer exists.")
@@ -137,6 +242,13 @@ class Library:
             if oldest is not None:
                 self._forget(oldest)
             return kept[1]
+
+    def at_hand(self, name: str) -> OpenRun | None:
+        """A run that is open, and is still the one in its folder; None otherwise. Never waits."""
+        kept, folder = self._open.get(name), self._folders.get(name)
+        if kept is None or folder is None or kept[0] != stamp_of(folder):
+            return None
+        return kept[1]
 
     def entry(self, name: str) -> Entry:
         """The list entry of a run, without opening it."""
@@ -158,6 +270,23 @@ class Library:
             found = self.get(name)
         return found
 
+    def write(
+        self, found: OpenRun, given: str | None, change: Callable[[OpenRun], object]
+    ) -> OpenRun:
+        """Make an edit, and give the run that has it: another one if it was replaced just now.
+        given: the basis of the state that the edit is based on, if the client knows it."""
+        while True:
+            if given is not None and given != found.basis:
+                raise OtherRun(found.session.version)
+            try:
+                change(found)
+                return found
+            except Replaced:
+                again = self.current(found.name)
+                if again is found:
+                    raise
+                found = again
+
     def close(self) -> None:
         """Close all runs."""
         for name in list(self._open):
@@ -169,15 +298,22 @@ class Library:
         if kept is not None:
             kept[1].session.close()  # requests that still use it open the file again
 
-    def _opened(self, name: str, folder: Path, stamp: _Stamp) -> OpenRun:
+    def _opened(self, name: str, folder: Path, stamp: Stamp) -> OpenRun:
+        there = _files_of(folder)
+        known = self._failed.get(name)
+        if known is not None and known[0] == there:
+            raise RunError(known[1])
         try:
-            return OpenRun(name, folder, self._cache)
+            return _opened(name, folder, self._cache, self._lots, self._fetch)
         except FlawsortError as error:
-            self._listed[name] = stamp, Entry(name, reason=printable(str(error)))
+            reason = printable(str(error))[:LONGEST_REASON]
+            self._listed[name] = stamp, Entry(name, reason=reason)
+            if _stays(error):
+                self._failed[name] = there, reason
             raise
 
     def _entry(self, name: str, folder: Path) -> Entry:
-        stamp = _stamp(folder)
+        stamp = stamp_of(folder)
         if stamp is None:
             return Entry(name, reason="The run no longer exists.")
         known = self._listed.get(name)
@@ -228,23 +364,52 @@ def _runs_in(given: Path) -> list[Path]:
     return [one for one in inside if not one.name.startswith(".") and (one / MANIFEST).is_file()]
 
 
+def _files_of(folder: Path) -> object:
+    """Changes whenever a file of the run does. SQLite makes files of its own while it reads."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        found = [(one.name, one.stat(follow_symlinks=False)) for one in entries]
+        return sorted(
+            (name, stat.st_ino, stat.st_ctime_ns, stat.st_size)
+            for name, stat in found
+            if not name.endswith(("-wal", "-shm"))
+        )
+    return object()  # like no other
+
+
+def _stays(error: FlawsortError) -> bool:
+    """Whether the files of a run are why it cannot be opened, not a busy or full machine."""
+    cause = error.__cause__
+    if isinstance(cause, OSError):
+        return cause.errno in (errno.ENOENT, errno.EINVAL)
+    return not isinstance(cause, sqlite3.OperationalError | MemoryError)
+
+
+def _opened(name: str, folder: Path, *given: Any) -> OpenRun:
+    """A run that is open, with everything that the page asks for first. RunError if its files make
+    anything of that fail."""
+    found = None
+    try:
+        found = OpenRun(name, folder, *given)
+        _ = found.run.view, found.body, found.state_body()
+        return found
+    except BaseException as error:
+        if found is not None:
+            found.session.close()
+        if isinstance(error, FlawsortError | OSError) or not isinstance(error, Exception):
+            raise
+        what = f"{type(error).__name__}, {first_line(error)}"
+        raise RunError(f"The run '{name}' is damaged: {what}.") from error
+
+
 def _looked_at(name: str, folder: Path) -> Entry:
     try:
         manifest = read_manifest(folder)
-        n, mode = int(manifest["n_images"]), str(manifest["mode"])
-        return Entry(name, n, int(manifest["clusters"]["n_clusters"]), mode)
-    except RunError as error:
-        return Entry(name, reason=printable(str(error)))
-    except (KeyError, TypeError, ValueError) as error:
-        return Entry(
-            name, reason=f"The run is damaged: {error} is missing or not valid in its manifest."
-        )
-
-
-def _stamp(folder: Path) -> _Stamp | None:
-    """Changes whenever the run is replaced; None if the run is gone."""
-    try:
-        found = (folder / MANIFEST).stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        n, groups = manifest["n_images"], manifest["clusters"]["n_clusters"]
+        if not (type(n) is type(groups) is int and 0 < groups <= n < MOST_IMAGES):
+            raise ValueError("the number of images or of groups")
+        return Entry(name, n, groups, str(manifest["mode"])[:40])
+    except FlawsortError as error:
+        return Entry(name, reason=printable(str(error))[:LONGEST_REASON])
+    except Exception as error:  # whatever a forged manifest makes of it
+        reason = f"The run is damaged: {first_line(error)} is missing or not valid in its manifest."
+        return Entry(name, reason=printable(reason))

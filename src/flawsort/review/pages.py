@@ -13,7 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from flawsort._version import __version__
 from flawsort.core.errors import InputError
-from flawsort.outputs.web import SCRIPTS, shared_script
+from flawsort.outputs.web import SCRIPTS, STYLES, shared_script, shared_style
 from flawsort.review.schemas import RunEntryBody
 
 _MEDIA_TYPES = {
@@ -62,6 +62,8 @@ def static_file(name: str) -> tuple[bytes, str]:
     """A static file and its media type. Only listed names are looked up."""
     if name in SCRIPTS:
         return shared_script(name).encode(), _MEDIA_TYPES["js"]
+    if name in STYLES:
+        return shared_style(name).encode(), _MEDIA_TYPES["css"]
     found = _static_files().get(name)
     if found is None:
         raise InputError("There is no such file.")
@@ -71,7 +73,7 @@ def static_file(name: str) -> tuple[bytes, str]:
 def static_version() -> str:
     """Changes whenever any static file changes."""
     found = hashlib.sha256()
-    for name in sorted([*_static_files(), *SCRIPTS]):
+    for name in sorted([*_static_files(), *SCRIPTS, *STYLES]):
         found.update(f"{name}\n".encode() + static_file(name)[0])
     return found.hexdigest()[:16]
 

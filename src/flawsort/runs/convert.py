@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import platform
 from dataclasses import asdict
 from importlib.metadata import version
@@ -19,49 +18,63 @@ from flawsort.backbones.base import POOLING_KERNEL
 from flawsort.clusters.advice import Advice, Candidate
 from flawsort.clusters.placement import centres, place
 from flawsort.core.errors import FlawsortError, InputError, RunError
-from flawsort.core.records import ImageSet, Ints, SetAside
-from flawsort.core.threads import in_threads
+from flawsort.core.records import ImageSet, Ints, RemoteFile, SetAside
 from flawsort.embeddings.describer import Describer
 from flawsort.embeddings.method import preset_of
-from flawsort.embeddings.weights import image_scores
 from flawsort.fitting.fitted import Fitted
-from flawsort.images.view import UnreadableImage, View, locate, thumbnail
+from flawsort.health.checks import examine
+from flawsort.health.facts import facts_of
+from flawsort.images.view import UnreadableImage, locate
 from flawsort.runs.folder import FORMAT_NAME, FORMAT_VERSION
 from flawsort.runs.map import two_dimensional_layout
+from flawsort.runs.matches import (
+    gallery_arrays,
+    gallery_digests,
+    hot_peers,
+    matched_places,
+    places_of,
+)
 from flawsort.runs.model import (
+    axes_arrays,
     axes_of,
+    describe_axes,
     describe_looks,
     looks_of,
     method_of,
     reference_of,
     view_arrays,
 )
+from flawsort.runs.pictures import Looked, make_close_ups, make_thumbnails
 from flawsort.runs.preview import PAGE, Limits, shown_rows
-from flawsort.runs.run import Manifest, Run
-from flawsort.runs.tables import image_flags, images_table, regions_table
+from flawsort.runs.run import Manifest, Run, source_of
+from flawsort.runs.tables import image_flags, images_table, regions_table, source_paths
 from flawsort.scores.engines import choose_engine
 from flawsort.scores.views import StoredView, stored_views
-
-# (number of images, long side of their thumbnails): keeps a report within tens of megabytes.
-THUMBNAIL_SIDES = ((500, 256), (1500, 192), (4000, 128))
-SMALLEST_THUMBNAIL = 96
 
 
 def make_run(fitted: Fitted, *, limits: Limits = PAGE) -> Run:
     """The results of a fit as a run, ready to be saved or rendered. limits: of the images that have
-    thumbnails."""
+    pictures."""
     middles = centres(fitted.embeddings, fitted.labels)
     placed = place(fitted.embeddings, fitted.labels, middles)
     flags = image_flags(fitted.images, placed, fitted.looks_normal)
-    unusual = image_scores(fitted.scores, fitted.valid)
     stored = _stored_views(fitted.describer)
     first = stored[0].reference if stored else None
-    table = images_table(fitted.images, fitted.labels, unusual, placed, fitted.kinds, flags)
+    of_images, of_regions = matched_places(fitted)
+    table = images_table(
+        fitted.images, fitted.labels, fitted.image_scores, placed, fitted.kinds, flags, of_images
+    )
     boxes = _boxes(fitted)
+    shown, places = shown_rows(table, limits), fitted.places
+    thumbnails = make_thumbnails(fitted.images, fitted.view, fitted.input_size, shown)
+    close_ups, matches = None, None
+    if places is not None:
+        looked = Looked.of(fitted.images, places.boxes, places.matches, fitted)
+        close_ups, matches = make_close_ups(looked, shown)
     return Run(
         manifest=_manifest(fitted),
         table=table,
-        regions=regions_table(fitted.images, fitted.regions, boxes, fitted.heat),
+        regions=regions_table(fitted.images, fitted.regions, boxes, fitted.heat, of_regions),
         region_embeddings=fitted.regions.embeddings,
         scores=fitted.scores,
         valid=fitted.valid,
@@ -72,25 +85,51 @@ def make_run(fitted: Fitted, *, limits: Limits = PAGE) -> Run:
         reference=None if first is None else first.patches,
         lists=None if first is None else first.lists,
         whitening=fitted.describer.looks[0].whitening,
-        views=view_arrays(stored, fitted.describer.looks) or None,
+        views=_arrays(fitted.describer) or None,
+        gallery=gallery_arrays(fitted, None if first is None else first.rows),
         mask=fitted.view.mask_bytes(),
-        thumbnails=make_thumbnails(
-            fitted.images, fitted.view, fitted.input_size, shown_rows(table, limits)
-        ),
+        thumbnails=thumbnails,
+        close_ups=close_ups,
+        matches=matches,
+        health=examine(facts_of(fitted, thumbnails)),
+        fetch=_fetched(fitted.images) + _fetched(fitted.normals),
     )
+
+
+def _fetched(images: ImageSet | None) -> tuple[str, ...]:
+    """The URLs of images that the user named."""
+    if images is None:
+        return ()
+    return tuple(one.url for one in images.sources if isinstance(one, RemoteFile) and one.asked)
 
 
 def _boxes(fitted: Fitted) -> NDArray[np.float64]:
     """(n_regions, 4): left, top, right, bottom of each region in fractions of the upright image."""
     outlines = fitted.regions.outlines
-    boxes = outlines.boxes(fitted.grid)
-    size = fitted.input_size
-    for row in np.unique(outlines.images):
-        own = slice(*np.searchsorted(outlines.images, [row, row + 1]))
+    return located(outlines.boxes(fitted.grid), outlines.images, fitted.images, fitted)
+
+
+def located_places(boxes: Ints, images: ImageSet, fitted: Fitted) -> NDArray[np.float64]:
+    """(n, 4): one place of each image in fractions of the upright image. boxes: (n, 4), in patches:
+    top, left, bottom, right."""
+    rows, columns = fitted.grid
+    fractions = boxes[:, [1, 0, 3, 2]] / [columns, rows, columns, rows]
+    return located(fractions, np.arange(len(boxes)), images, fitted)
+
+
+def located(
+    boxes: NDArray[np.float64], rows: Ints, images: ImageSet, fitted: Fitted
+) -> NDArray[np.float64]:
+    """(n, 4): boxes in fractions of the upright images. boxes: (n, 4), left, top, right, bottom in
+    fractions of the view. rows: (n,), the image of each, ascending."""
+    found = boxes.copy()
+    for row in np.unique(rows):
+        own = slice(*np.searchsorted(rows, [row, row + 1]))
         # If the file is gone, the boxes stay as they are in the view.
         with contextlib.suppress(UnreadableImage, OSError):
-            boxes[own] = locate(boxes[own], fitted.view, size, fitted.images.sources[row])
-    return boxes
+            source = images.sources[row]
+            found[own] = locate(boxes[own], fitted.view, fitted.input_size, source)
+    return found
 
 
 def _layout(fitted: Fitted) -> NDArray[np.float32]:
@@ -146,6 +185,8 @@ def _fitted_of(run: Run, device: str | None, arithmetic: str | None) -> Fitted:
         random_state=manifest["seed"],
         timings=manifest["timings"],
         warnings=tuple(manifest["warnings"]),
+        places=places_of(run),
+        gallery=gallery_digests(run),
     )
 
 
@@ -161,7 +202,8 @@ def _describer(run: Run, device: str | None, arithmetic: str | None) -> Describe
         model["spread"],
         run.heat,
         model.get("mean_share", 0.0),
-        axes_of(model, run.embeddings.shape[1]),
+        axes_of(run),
+        hot_peers(run),
     )
 
 
@@ -171,7 +213,7 @@ def _advice(entry: dict[str, Any]) -> Advice:
 
 
 def _normals(run: Run) -> ImageSet | None:
-    """The normal images of a run, by name. A run does not store their paths."""
+    """The normal images of a run, by name. Older runs do not store their paths."""
     if not run.manifest["n_normals"]:
         return None
     known = run.manifest["inputs"]["normals"]
@@ -179,10 +221,18 @@ def _normals(run: Run) -> ImageSet | None:
     blank = np.full((1, 1), 128, np.uint8)
     return ImageSet(
         tuple(entry["name"] for entry in known),
-        (blank,) * len(known),
+        tuple(
+            source_of(entry["path"], run.fetch) if entry.get("path") else blank for entry in known
+        ),
         tuple(entry["sha256"] for entry in known),
         tuple(SetAside(entry["name"], entry["reason"]) for entry in aside),
     )
+
+
+def _arrays(describer: Describer) -> dict[str, NDArray[Any]]:
+    """The arrays of the model that a run does not declare itself."""
+    arrays = view_arrays(_stored_views(describer), describer.looks)
+    return arrays | axes_arrays(describer.axes)
 
 
 def _stored_views(describer: Describer) -> tuple[StoredView, ...]:
@@ -226,8 +276,8 @@ def _backbone_info(entry: dict[str, Any]) -> BackboneInfo:
 def _manifest(fitted: Fitted) -> Manifest:
     described = fitted.view.describe()
     method = fitted.describer.method
-    mode = "uniform"
-    if method.weights == "auto":
+    mode: str = method.weights
+    if method.compares:
         mode = "unsupervised" if fitted.normals is None else "with normals"
     return {
         "format": {"name": FORMAT_NAME, "version": FORMAT_VERSION},
@@ -254,7 +304,7 @@ def _manifest(fitted: Fitted) -> Manifest:
         "duplicates": [list(group) for group in fitted.images.duplicates()],
         "inputs": {
             "images": _inputs(fitted.images),
-            "normals": [] if fitted.normals is None else _inputs(fitted.normals),
+            "normals": [] if fitted.normals is None else _inputs_with_paths(fitted.normals),
         },
         "versions": _versions(),
         "timings": dict(fitted.timings),
@@ -294,7 +344,7 @@ def _model(fitted: Fitted) -> dict[str, Any]:
         "temperature": describer.temperature,
         "spread": describer.spread,
         "mean_share": describer.mean_share,
-        "axes": None if describer.axes is None else asdict(describer.axes),
+        "axes": describe_axes(describer.axes),
         "looks": describe_looks(_stored_views(describer), describer.looks),
         "views": [_choice(one) for one in fitted.opened],
     }
@@ -329,35 +379,12 @@ def _inputs(images: ImageSet) -> list[dict[str, str]]:
     ]
 
 
+def _inputs_with_paths(images: ImageSet) -> list[dict[str, str]]:
+    """Of images without a table: their best matching places are shown beside the others."""
+    path_of = dict(zip(images.names, source_paths(images), strict=True))
+    return [{**entry, "path": path_of[entry["name"]]} for entry in _inputs(images)]
+
+
 def _versions() -> dict[str, str]:
     names = ("numpy", "scipy", "scikit-learn", "onnxruntime", "pillow")
     return {"python": platform.python_version(), **{name: version(name) for name in names}}
-
-
-def make_thumbnails(
-    images: ImageSet,
-    view: View,
-    size: tuple[int, int],
-    rows: Ints,
-    *,
-    sides: tuple[tuple[int, int], ...] = THUMBNAIL_SIDES,
-    smallest: int = SMALLEST_THUMBNAIL,
-) -> tuple[bytes, ...]:
-    """A JPEG for each of the rows, empty bytes for other images.
-
-    size: of the backbone's input. sides: up to how many rows the long side of a JPEG is how long;
-    of more rows it is the smallest.
-    """
-    side = next((side for most, side in sides if len(rows) <= most), smallest)
-
-    def make(row: int) -> bytes:
-        content = io.BytesIO()
-        try:
-            picture = thumbnail(images.sources[row], view, size, side)
-        except (UnreadableImage, OSError):  # the file was removed after it was embedded
-            picture = thumbnail(np.full((8, 8), 128, np.uint8), View(), size, side)
-        picture.save(content, "JPEG", quality=82)
-        return content.getvalue()
-
-    made = dict(zip(rows.tolist(), in_threads(make, rows.tolist(), ahead=8), strict=True))
-    return tuple(made.get(row, b"") for row in range(len(images)))

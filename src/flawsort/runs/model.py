@@ -1,18 +1,20 @@
 """The fitted model of a run: its arrays and its entries in the manifest, and back.
 
 A run of format 3 has one view, whose scores are not calibrated and which has no mean patches.
+Embeddings of older runs of format 4 are not shortened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.errors import InputError
-from flawsort.embeddings.axes import Axes, MeanPatch
+from flawsort.embeddings.axes import Axes, MeanPatch, Shortening
 from flawsort.embeddings.describer import Look
 from flawsort.embeddings.extent import N_EXTENTS, ExtentAxes
 from flawsort.embeddings.method import Method
@@ -37,6 +39,7 @@ def view_arrays(stored: Sequence[StoredView], looks: Sequence[Look]) -> dict[str
     return found
 
 
+_CENTRE = "embedding-centre"
 _DECLARED = ("reference", "list-centres", "list-offsets", "whitening")
 
 
@@ -60,13 +63,14 @@ def describe_looks(stored: Sequence[StoredView], looks: Sequence[Look]) -> list[
     for number, look in enumerate(looks):
         usual = stored[number].usual if stored else None
         spread = None if usual is None else usual.spread
-        entries.append({"grid": list(look.grid), "dim": look.dim, "spread": spread})
+        tile = None if look.tile is None else list(look.tile)
+        entries.append({"grid": list(look.grid), "tile": tile, "dim": look.dim, "spread": spread})
     return entries
 
 
 def method_of(model: dict[str, Any]) -> Method:
     """The method of a run."""
-    fields = model["method"]
+    fields = {"shorten": 0.0, **model["method"]}
     if "looks" not in model:
         fields = {**fields, "calibrated": False, "mean_share": 0.0}
     return Method(**fields)
@@ -90,7 +94,14 @@ def _look(run: Run, number: int, entry: dict[str, Any]) -> Look:
     if centre is not None:
         mean = MeanPatch(np.asarray(centre, np.float32), _single(arrays.get("mean-whitening")))
     whitening = _single(arrays.get("whitening"))
-    return Look((int(rows), int(columns)), int(entry["dim"]), whitening, mean)
+    tile = entry.get("tile")  # missing in older runs, which took a photo of tiles as one image
+    return Look(
+        (int(rows), int(columns)),
+        int(entry["dim"]),
+        whitening,
+        mean,
+        None if tile is None else (int(tile[0]), int(tile[1])),
+    )
 
 
 def _check(number: int, arrays: dict[str, NDArray[Any]], n_patches: int, dim: int) -> None:
@@ -125,26 +136,59 @@ def reference_of(run: Run, method: Method, engine: Engine) -> Reference | None:
         lists = None
         if "list-centres" in arrays:
             lists = (arrays["list-centres"], arrays["list-offsets"])
-        kept = StoredReference(model["reference"], arrays["reference"], lists)
+        rows = None if number or run.gallery is None else run.gallery.get("rows")
+        kept = StoredReference(model["reference"], arrays["reference"], lists, rows)
         usual, grid = None, None
         if entry["spread"] is not None:
             usual = Usual(np.asarray(arrays["places"], np.float32), float(entry["spread"]))
             rows, columns = entry["grid"]
             grid = (int(rows), int(columns))
         stored.append(StoredView(kept, usual, grid))
-    return restore_views(stored, nearest_share=method.nearest_share, engine=engine)
+    return restore_views(
+        stored, nearest_share=method.nearest_share, over=method.among_peers, engine=engine
+    )
 
 
-def axes_of(model: dict[str, Any], n_columns: int) -> Axes | None:
-    """How embeddings are joined. n_columns: of an embedding."""
-    axes = model["axes"]
+def describe_axes(axes: Axes | None) -> dict[str, Any] | None:
+    """How embeddings are joined, for the manifest. The centre is among the arrays."""
+    if axes is None:
+        return None
+    short = axes.shortening
+    return {
+        "blocks": axes.blocks,
+        "scales": axes.scales,
+        "extents": asdict(axes.extents),
+        "shortening": short and {"length": short.length, "power": short.power},
+    }
+
+
+def axes_arrays(axes: Axes | None) -> dict[str, NDArray[Any]]:
+    """The arrays of the axes by name."""
+    if axes is None or axes.shortening is None:
+        return {}
+    return {_CENTRE: axes.shortening.centre}
+
+
+def axes_of(run: Run) -> Axes | None:
+    """How embeddings are joined."""
+    axes, n_columns = run.manifest["model"]["axes"], int(run.embeddings.shape[1])
     if axes is None:
         return None
     if "blocks" not in axes:
         extents = ExtentAxes(tuple(axes["centres"]), tuple(axes["scales"]))
         return Axes((n_columns - N_EXTENTS,), (1.0,), extents)
     extents = ExtentAxes(tuple(axes["extents"]["centres"]), tuple(axes["extents"]["scales"]))
-    return Axes(tuple(axes["blocks"]), tuple(axes["scales"]), extents)
+    shortening = None
+    if axes.get("shortening"):
+        centre = (run.views or {}).get(_CENTRE)
+        if centre is None or centre.shape != (n_columns,):
+            found = "is missing" if centre is None else f"has the shape {centre.shape}"
+            raise InputError(f"{_CENTRE} {found} instead of {(n_columns,)}.")
+        values = axes["shortening"]
+        shortening = Shortening(
+            np.asarray(centre, np.float32), float(values["length"]), float(values["power"])
+        )
+    return Axes(tuple(axes["blocks"]), tuple(axes["scales"]), extents, shortening)
 
 
 def _arrays(run: Run, number: int) -> dict[str, NDArray[Any]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.core.records import Ints
 from flawsort.core.tables import Table
 from flawsort.runs.run import Run
 
@@ -28,13 +30,16 @@ class Limits:
 PAGE = Limits()
 
 
-def shown_rows(table: Table, limits: Limits = PAGE) -> NDArray[np.int64]:
+def shown_rows(
+    table: Table, limits: Limits = PAGE, labels: Ints | None = None
+) -> NDArray[np.int64]:
     """The rows of the images to show: all, or a share of each group, spread evenly from its most
-    typical to its least typical image."""
+    typical to its least typical image. labels: of the groups; None for the clusters."""
     n = len(table["cluster"])
     if n <= limits.images:
         return np.arange(n)
-    labels, typical = np.array(table["cluster"]), np.array(table["typicality"])
+    labels = np.array(table["cluster"]) if labels is None else np.asarray(labels)
+    typical = np.array(table["typicality"])
     chosen = []
     groups = np.unique(labels)
     at_least = max(1, min(limits.of_a_group, limits.images // len(groups)))
@@ -47,12 +52,20 @@ def shown_rows(table: Table, limits: Limits = PAGE) -> NDArray[np.int64]:
     return np.sort(np.concatenate(chosen))
 
 
-def excerpt(run: Run, limits: Limits = PAGE) -> tuple[Run, NDArray[np.int64]]:
-    """The run with only the images to show, and their rows in the whole run."""
-    rows = shown_rows(run.table, limits)
+def excerpt(
+    run: Run,
+    limits: Limits = PAGE,
+    labels: Ints | None = None,
+    titles: Mapping[int, str] | None = None,
+) -> tuple[Run, NDArray[np.int64]]:
+    """The run with only the images to show, and their rows in the whole run. labels, titles: of
+    the groups; None for the clusters."""
+    rows = shown_rows(run.table, limits, labels)
     if len(rows) == len(run):
         return run, rows
-    sizes = ", ".join(f"{group}: {n:,}" for group, n in enumerate(np.bincount(run.labels)) if n)
+    counted = np.bincount(run.labels if labels is None else labels)
+    names = titles or {}
+    sizes = ", ".join(f"{names.get(group, group)}: {n:,}" for group, n in enumerate(counted) if n)
     note = (
         f"This page shows {len(rows):,} of {len(run):,} images, spread evenly in each group from "
         f"the most to the least typical; images.csv lists all. Images by group: {sizes}."

@@ -18,22 +18,25 @@ from flawsort.core.errors import RunError
 from flawsort.core.records import Bools, Floats, ImageSet, Ints, RemoteFile, SetAside
 from flawsort.core.remote import is_url
 from flawsort.core.tables import Table
-from flawsort.core.text import pluralise, printable
+from flawsort.core.text import path_of, pluralise, printable
 from flawsort.embeddings.heat import HeatScale
 from flawsort.embeddings.regions import Outlines, mask_cells
+from flawsort.health.record import Health
 from flawsort.images.view import UnreadableImage, View
+from flawsort.runs.checks import wrong_sizes, wrong_values
 from flawsort.runs.stored import (
     ArrayPart,
     ArraysPart,
     Content,
     FilePart,
+    HealthPart,
     NamedArraysPart,
     Part,
     PicturesPart,
     TablePart,
     TreePart,
 )
-from flawsort.runs.tables import IMAGES, LOOKS_NORMAL, REGIONS, SEVERAL
+from flawsort.runs.tables import IMAGES, LOOKS_NORMAL, REGIONS, SEVERAL, ImageGroups, with_groups
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -57,12 +60,20 @@ class Run:
         (n_peers, n_patches, dim) from peers; None if nothing is compared.
     thumbnails: one JPEG per image. In a large run only the images that its report shows have one;
         the others have empty bytes.
+    close_ups: one JPEG of the most unusual place of each image that has a thumbnail, cut from the
+        file at full resolution, or empty bytes; None in a run of an older version.
+    matches: one JPEG of the best matching place of the reference, aligned with the close-up.
     lists: centres and offsets of the inverted lists by which `reference` is sorted, or None.
     whitening: (dim, dim), the matrix that residuals are multiplied by, or None without residuals.
     views: the other arrays of the model, by name: calibration and mean patches of each view, and
         the references of further views; None if there are none.
+    gallery: which images the reference is made of, so that the best matching places of new images
+        are found, too; None if nothing is compared, and in a run of an older version.
     mask: the file with the region of interest, or None.
+    health: what a person should know before trusting the groups; None in a run of an older version.
     folder: where the run is saved, or None.
+    fetch: the beginnings of URLs from which images may be read. Others are not: the run may name
+        any, and it may come from anybody.
 
     To add a part, declare it here: it is then saved, opened, checked and previewed with the others.
     """
@@ -93,6 +104,14 @@ class Run:
         tuple[bytes, ...],
         PicturesPart(files=("thumbnails.bin", "thumbnails.npy"), shape=("images",)),
     ]
+    close_ups: Annotated[
+        tuple[bytes, ...] | None,
+        PicturesPart(files=("close-ups.bin", "close-ups.npy"), shape=("images",), optional=True),
+    ] = None
+    matches: Annotated[
+        tuple[bytes, ...] | None,
+        PicturesPart(files=("matches.bin", "matches.npy"), shape=("images",), optional=True),
+    ] = None
     lists: Annotated[
         tuple[Floats, Ints] | None,
         ArraysPart(files=("list-centres.npy", "list-offsets.npy"), optional=True),
@@ -101,8 +120,13 @@ class Run:
     views: Annotated[
         dict[str, NDArray[Any]] | None, NamedArraysPart(files=("views.npz",), optional=True)
     ] = None
+    gallery: Annotated[
+        dict[str, NDArray[Any]] | None, NamedArraysPart(files=("gallery.npz",), optional=True)
+    ] = None
     mask: Annotated[bytes | None, FilePart(files=("mask",), optional=True)] = None
+    health: Annotated[Health | None, HealthPart(files=("health.json",), optional=True)] = None
     folder: Path | None = None
+    fetch: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         try:
@@ -149,6 +173,10 @@ class Run:
             if part.counts is not None and getattr(self, name) is not None
         }
         return replace(self, **taken)
+
+    def with_groups(self, groups: ImageGroups) -> Self:
+        """The run with these groups in its table of images."""
+        return replace(self, table=with_groups(self.table, groups))
 
     # ---- from the manifest ----
 
@@ -235,17 +263,30 @@ class Run:
         aside = [entry for entry in self.manifest["set_aside"] if entry["kind"] == "image"]
         return ImageSet(
             tuple(self.names),
-            tuple(_source(path) for path in self.table["path"]),
+            tuple(source_of(path, self.fetch) for path in self.table["path"]),
             tuple(self.table["sha256"]),
             tuple(SetAside(entry["name"], entry["reason"]) for entry in aside),
         )
+
+    @cached_property
+    def normal_paths(self) -> dict[str, tuple[str, str]]:
+        """The path and the SHA-256 of the images that were given as normal, by name. The path is
+        empty for an array, and in runs of older versions."""
+        known = self.manifest.get("inputs", {}).get("normals") or []
+        return {one["name"]: (one.get("path", ""), one["sha256"]) for one in known}
+
+    @property
+    def normal_digests(self) -> frozenset[str]:
+        """The SHA-256 of the images that were given as normal."""
+        known = self.manifest.get("inputs", {}).get("normals") or []
+        return frozenset(entry["sha256"] for entry in known)
 
     def source(self, row: int) -> Path | RemoteFile:
         """The path of an image's file. UnreadableImage if the image was given as an array."""
         path = self.table["path"][row]
         if not path:
             raise UnreadableImage("was given as an array and has no file")
-        return _source(path)
+        return source_of(path, self.fetch)
 
     # ---- regions ----
 
@@ -277,6 +318,21 @@ class Run:
     @property
     def _name(self) -> str:
         return "The run" if self.folder is None else f"The run '{printable(self.folder)}'"
+
+    def check_values(self) -> None:
+        """RunError if a value in its files cannot be right; for a run that was read from them."""
+        names = ("scores", "weights", "embeddings", "region_embeddings", "layout", "linkage")
+        arrays = {name: getattr(self, name) for name in names}
+        # A score may be anything: an image that cannot be compared has none.
+        scores = {name: np.nan_to_num(arrays[name]) for name in ("scores", "weights")}
+        wrong = wrong_values(
+            self.table, self.regions, {**arrays, **scores}, self.n_clusters, self.grid
+        )
+        tiles = self.manifest["view"]["tiles"]
+        tiles = (1, 1) if tiles is None else (int(tiles[0]), int(tiles[1]))
+        wrong = wrong or wrong_sizes(self.grid, self.input_size, tiles)
+        if wrong:
+            raise RunError(f"{self._name} is damaged: {'; '.join(wrong[:4])}.")
 
     def _check(self) -> None:
         """RunError if its parts do not belong together, which hashes cannot show."""
@@ -324,5 +380,10 @@ def three_lines(run: Run, sizes: Sequence[tuple[str, int]]) -> str:
     return f"Run: {found}, {run.mode}\n  groups: {listed}{more}\n  {where}"
 
 
-def _source(path: str) -> Path | RemoteFile:
-    return RemoteFile(path) if is_url(path) else Path(path)
+def source_of(path: str, fetch: Sequence[str] = ()) -> Path | RemoteFile:
+    """The file at a path of a table. fetch: as of a Run."""
+    if not is_url(path):
+        return path_of(path)
+    pieces = path.split("/")
+    below = any(path.startswith(f"{start.rstrip('/')}/") for start in fetch)
+    return RemoteFile(path, asked=path in fetch or (below and ".." not in pieces))

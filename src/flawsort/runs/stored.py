@@ -4,20 +4,33 @@ optional; writing, reading, checking and selecting rows follow from this declara
 from __future__ import annotations
 
 import io
+import math
+import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.clusters.ward import linkage_of
 from flawsort.core.records import Ints
-from flawsort.core.tables import Columns, read_parquet
+from flawsort.core.tables import LEAST_BYTES, LONGEST_ROW, Columns, read_parquet
+from flawsort.core.temporaries import named_for
+from flawsort.health.record import Health
 
 # The content of a file: an array, saved as .npy, or bytes, saved as they are.
 Content: TypeAlias = NDArray[Any] | bytes
+
+# In bytes: of a thumbnail, which has about 10 kB; of other files whose size nothing tells; of
+# arrays that may be read before anything is known of them.
+LARGEST_PICTURE = 2**20
+LARGEST_FILE = 2**28
+LITTLE = 2**24
+# Of what the manifest does not count, such as the numbers of an embedding.
+LARGEST_SIDE = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +71,12 @@ class Part(ABC):
             for file, content in zip(self.files, self.encode(value), strict=True)
         }
 
+    def within(self, place: Path, most: Mapping[str | int, int]) -> Self:
+        """This part of a run in a folder, before it is read. most: of images, patches and so on.
+        ValueError if a file is larger than the part can be: the run may come from anybody, and an
+        empty file of any size costs nothing to make."""
+        return self
+
     def faults(self, name: str, value: Any, sizes: Mapping[str | int, int]) -> list[str]:
         """Messages about a wrong shape. sizes: the number of images, regions and so on."""
         if not self.shape or len(value) == sizes[self.shape[0]]:
@@ -77,6 +96,10 @@ class ArrayPart(Part):
 
     def decode(self, contents: list[bytes]) -> Any:
         return _load(contents[0])
+
+    def within(self, place: Path, most: Mapping[str | int, int]) -> Self:
+        _check_array(place / self.files[0], [_most(side, most) for side in self.shape])
+        return self
 
     def faults(self, name: str, value: Any, sizes: Mapping[str | int, int]) -> list[str]:
         wanted = tuple(side if isinstance(side, int) else sizes[side] for side in self.shape)
@@ -103,6 +126,11 @@ class ArraysPart(Part):
     def decode(self, contents: list[bytes]) -> Any:
         return tuple(map(_load, contents))
 
+    def within(self, place: Path, most: Mapping[str | int, int]) -> Self:
+        for file in self.files:
+            _check_array(place / file, ())
+        return self
+
 
 class NamedArraysPart(Part):
     """Several arrays by name, in one .npz file."""
@@ -113,6 +141,10 @@ class NamedArraysPart(Part):
         return (content.getvalue(),)
 
     def decode(self, contents: list[bytes]) -> Any:
+        with zipfile.ZipFile(io.BytesIO(contents[0])) as archive:
+            # What numpy writes is as large as it says, and not packed.
+            if sum(entry.file_size for entry in archive.infolist()) > len(contents[0]):
+                raise ValueError("it must not be packed")
         with np.load(io.BytesIO(contents[0]), allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
 
@@ -122,6 +154,7 @@ class TablePart(Part):
     """A table as a parquet file, and then as a CSV file for people."""
 
     columns: Columns[Any]
+    most: int | None = None
 
     @property
     def read_from(self) -> tuple[str, ...]:
@@ -131,7 +164,12 @@ class TablePart(Part):
         return self.columns.parquet(value), self.columns.csv(value).encode()
 
     def decode(self, contents: list[bytes]) -> Any:
-        return read_parquet(contents[0])
+        return read_parquet(contents[0], self.most)
+
+    def within(self, place: Path, most: Mapping[str | int, int]) -> Self:
+        rows = _most(self.shape[0], most)
+        _check_size(place / self.files[0], LEAST_BYTES + rows * LONGEST_ROW)
+        return replace(self, most=rows)
 
     def faults(self, name: str, value: Any, sizes: Mapping[str | int, int]) -> list[str]:
         n, file = sizes[self.shape[0]], self.files[0]
@@ -152,11 +190,35 @@ class PicturesPart(Part):
         return b"".join(value), np.cumsum([len(one) for one in value], dtype=np.int64)
 
     def decode(self, contents: list[bytes]) -> Any:
-        content, ends = contents[0], _load(contents[1]).tolist()
+        content, places = contents[0], _load(contents[1])
+        steps = np.diff(places, prepend=0)
+        if places.dtype.kind not in "iu" or places.ndim != 1 or (steps < 0).any():
+            raise ValueError("the ends of its files must be ascending whole numbers")
+        ends = places.tolist()
         return tuple(content[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True))
+
+    def within(self, place: Path, most: Mapping[str | int, int]) -> Self:
+        n = _most(self.shape[0], most)
+        _check_size(place / self.files[0], n * LARGEST_PICTURE)
+        _check_array(place / self.files[1], [n])
+        return self
 
     def take(self, value: Any, rows: Ints) -> Any:
         return tuple(value[row] for row in rows)
+
+
+class HealthPart(Part):
+    """What the health check found, as JSON."""
+
+    def encode(self, value: Any) -> tuple[Content, ...]:
+        return (value.to_json(),)
+
+    def decode(self, contents: list[bytes]) -> Any:
+        return Health.from_json(contents[0])
+
+    def within(self, place: Path, most: Mapping[str | int, int]) -> Self:
+        _check_size(place / self.files[0], LARGEST_FILE)
+        return self
 
 
 class FilePart(Part):
@@ -168,6 +230,10 @@ class FilePart(Part):
     def decode(self, contents: list[bytes]) -> Any:
         return contents[0]
 
+    def within(self, place: Path, most: Mapping[str | int, int]) -> Self:
+        _check_size(place / self.files[0], LARGEST_FILE)
+        return self
+
 
 def _saved(values: NDArray[Any]) -> bytes:
     content = io.BytesIO()
@@ -178,3 +244,37 @@ def _saved(values: NDArray[Any]) -> bytes:
 def _load(content: bytes) -> NDArray[Any]:
     loaded: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
     return loaded
+
+
+def _most(side: str | int, most: Mapping[str | int, int]) -> int:
+    return side if isinstance(side, int) else most.get(side, LARGEST_SIDE)
+
+
+def _there(path: Path) -> list[Path]:
+    """The file and its backups, as far as they are there."""
+    return [one for one in (path, *named_for(path, "kept")) if one.is_file()]
+
+
+def _check_size(path: Path, most: int) -> None:
+    for there in _there(path):
+        if there.stat().st_size > most:
+            raise ValueError(f"it has more than {most:,} bytes")
+
+
+def _check_array(path: Path, sides: Sequence[int]) -> None:
+    """ValueError unless a large file is as large as its header says, and no side larger than that
+    of `sides`; () for any shape. Others cost little, and their hash tells more of what is wrong."""
+    for there in _there(path):
+        if there.stat().st_size <= LITTLE:
+            continue
+        with there.open("rb") as file:
+            version = np.lib.format.read_magic(file)
+            form = np.lib.format
+            old = version == (1, 0)
+            read = form.read_array_header_1_0 if old else form.read_array_header_2_0
+            shape, _, dtype = read(file)
+            size = file.tell() + math.prod(shape) * dtype.itemsize
+        if dtype.kind not in "biufc" or there.stat().st_size != size:
+            raise ValueError("it is no array of numbers, or of another size than it says")
+        if sides and any(a > b for a, b in zip(shape, sides, strict=False)):
+            raise ValueError(f"it has the shape {shape} instead of at most {tuple(sides)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Ints, Source
 from flawsort.core.text import printable
-from flawsort.images.lookup import Columns, local_path, read_lookup
+from flawsort.images.lookup import Columns, Lookup, local_path, read_lookup
 
 UNKNOWN = "unknown"
 SPANS = ("day", "week", "month", "folder")
@@ -52,14 +52,21 @@ class Increase:
     ratio: float | None
 
 
-def periods(names: Sequence[str], sources: Sequence[Source | str], by: str | Path) -> list[str]:
+def periods(
+    names: Sequence[str],
+    sources: Sequence[Source | str],
+    by: str | Path,
+    *,
+    parameter: str = "by",
+) -> list[str]:
     """The period of each image: "2024-05-17", "2024-W20", "2024-05", a folder or a lot, or
     "unknown".
 
     names: as in an ImageSet. sources: files, or their paths. by: "day", "week" or "month" of the
     file's last change, in local time; "folder" for the first folder of the name; or a CSV file
     with a column name, path, file or image, and a column date, day, lot, batch or time (the first
-    of these that it has). Only the day of a date with a time is used.
+    of these that it has). Only the day of a date with a time is used. parameter: what `by` is
+    called where people give it.
     """
     if len(names) != len(sources):
         raise InputError(
@@ -73,9 +80,40 @@ def periods(names: Sequence[str], sources: Sequence[Source | str], by: str | Pat
     if not table.is_file():
         raise OptionError(
             f"must be {', '.join(SPANS)} or a CSV file that exists. Got '{printable(table)}'.",
-            parameter="by",
+            parameter=parameter,
         )
-    return _of_table(table, names, sources)
+    return periods_of(read_periods(table), names, sources)
+
+
+def read_periods(path: Path) -> Lookup:
+    """The images and periods of a CSV file, as `periods` describes it."""
+    table = read_lookup(path, _COLUMNS)
+    if not has_dates(table):
+        return table
+    days = ((file, _day(value, path, table.column)) for file, value in table.rows)
+    return replace(table, rows=tuple(days))
+
+
+def has_dates(table: Lookup) -> bool:
+    """Whether the periods are dates, whose order their names say."""
+    return table.column in _DATE_COLUMNS
+
+
+def periods_of(table: Lookup, names: Sequence[str], sources: Sequence[Source | str]) -> list[str]:
+    """The period of each image by a CSV file; "unknown" for images that it does not have."""
+    found = [period or UNKNOWN for period in table.values_of(names, sources)]
+    if names and all(period == UNKNOWN for period in found):
+        raise InputError(
+            f"None of the {len(names)} images has a period in the {len(table.rows)} rows of "
+            f"'{printable(table.path)}'. Images are matched by path, then by name. "
+            "Check that the table belongs to these images."
+        )
+    return found
+
+
+def in_order(periods: Iterable[str]) -> list[str]:
+    """Each period once, in natural order: lot 10 follows lot 9, and "unknown" comes last."""
+    return sorted(set(periods), key=_order)
 
 
 def counts(labels: Ints, periods: Sequence[str]) -> Counts:
@@ -84,7 +122,7 @@ def counts(labels: Ints, periods: Sequence[str]) -> Counts:
         raise InputError(
             f"labels and periods must have the same length. Got {len(labels)} and {len(periods)}."
         )
-    order = sorted(set(periods), key=_order)
+    order = in_order(periods)
     row_of = {period: row for row, period in enumerate(order)}
     rows = np.array([row_of[period] for period in periods], np.int64)
     groups, columns = np.unique(labels, return_inverse=True)
@@ -138,21 +176,6 @@ def _changed(path: Path | None, span: str) -> str:
         week = at.isocalendar()
         return f"{week.year}-W{week.week:02d}"
     return f"{at:%Y-%m}" if span == "month" else f"{at:%Y-%m-%d}"
-
-
-def _of_table(path: Path, names: Sequence[str], sources: Sequence[Source | str]) -> list[str]:
-    table = read_lookup(path, _COLUMNS)
-    if table.column in _DATE_COLUMNS:
-        days = [(file, _day(value, path, table.column)) for file, value in table.rows]
-        table = replace(table, rows=tuple(days))
-    found = [period or UNKNOWN for period in table.values_of(names, sources)]
-    if names and all(period == UNKNOWN for period in found):
-        raise InputError(
-            f"None of the {len(names)} images has a period in the {len(table.rows)} rows of "
-            f"'{printable(path)}'. Images are matched by path, then by name. "
-            "Check that the table belongs to these images."
-        )
-    return found
 
 
 def _day(value: str, path: Path, column: str) -> str:

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import Bags, Progress
 from flawsort.core.threads import blocks, in_threads, single_threaded_blas
+from flawsort.scores.distances import Factors, factors
 from flawsort.scores.nearest import BLOCK_SIZES, BlockSizes
 from flawsort.scores.peer_statistics import DirectedMinima
 
+MEAN_MEAN = "mean-mean"
 HAUSDORFF_VARIANTS = (
-    "mean-mean",
+    MEAN_MEAN,
     "max-min max",
     "max-min mean",
     "min-min",
@@ -67,10 +69,10 @@ def mean_distances(
         """Compare a few images with some of the later ones."""
         stripe = range(block[0], min(block[0] + sizes.stripe, n_images))
         others = range(max(block[1], stripe.start + 1), min(block[1] + sizes.peers, n_images))
-        own = [bags.valid_patches(image) for image in stripe] if others else []
+        own = [factors(bags.valid_patches(image)) for image in stripe] if others else []
         found = []
         for other in others:
-            bag = bags.valid_patches(other)
+            bag = factors(bags.valid_patches(other))
             earlier = [image for image in stripe if image < other]
             found += [
                 (i, other, _mean_distance(own[i - stripe.start], bag, sizes.rows)) for i in earlier
@@ -89,16 +91,15 @@ def mean_distances(
     return means
 
 
-def _mean_distance(
-    first: NDArray[np.float32], second: NDArray[np.float32], block_rows: int
-) -> float:
-    """The mean of nearest.distance over all pairs, computed in place so that a block stays in the
+def _mean_distance(first: Factors, second: Factors, block_rows: int) -> float:
+    """The mean of distances.distance over all pairs, computed in place so that a block stays in the
     processor's cache."""
+    left, right = first.left, second.right
     total = 0.0
-    for some in blocks(len(first), block_rows):
-        distances = (np.float32(-2) * first[some]) @ second.T
-        distances += 2
+    for some in blocks(len(left), block_rows):
+        distances = left[some] @ right.T
+        np.subtract(1, distances, out=distances)  # half of their squares
         np.maximum(distances, 0, out=distances)
         np.sqrt(distances, out=distances)
         total += float(distances.sum())
-    return total / (len(first) * len(second))
+    return float(np.sqrt(2)) * total / (len(left) * len(right))

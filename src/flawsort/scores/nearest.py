@@ -1,15 +1,15 @@
 """The inner loop: for each patch, find the nearest patch of each reference bag, or of all of them.
 
-Patches have unit length, so a Euclidean distance is sqrt(2 - 2 cos), and the nearest patch is the
-one with the largest dot product: a matrix product followed by a maximum. Two rules make it fast
-on a CPU. The products are cut into blocks that stay in the processor's cache until their maximum
-is taken. And blocks run in threads with a single-threaded BLAS each, so that the maxima use all
-cores too. `scores.engines` has the same functions in other arithmetic and on GPUs, and chooses
-among them.
+A matrix product gives the similarities of patches (`scores.distances`), and the nearest patch is
+the one with the largest: a product followed by a maximum. Two rules make it fast on a CPU. The
+products are cut into blocks that stay in the processor's cache until their maximum is taken. And
+blocks run in threads with a single-threaded BLAS each, so that the maxima use all cores too.
+`scores.engines` has the same functions in other arithmetic and on GPUs, and chooses among them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Protocol, TypeAlias
@@ -19,6 +19,15 @@ from numpy.typing import NDArray
 
 from flawsort.core.records import Floats, Ints, Progress
 from flawsort.core.threads import blocks, in_blocks, in_threads, single_threaded_blas
+from flawsort.scores.distances import (
+    Factors,
+    distance,
+    distances_to_found,
+    factors,
+    half_lack,
+    with_lack,
+    with_ones,
+)
 from flawsort.scores.peer_statistics import PeerStatistic
 
 # Rows of a block: 256 x 1,024 similarities take 1 MB, which fits the second-level cache of a core.
@@ -28,6 +37,8 @@ BANK_BLOCK = 1024
 STRIPE = 4
 # The number of peers they are compared with at once, which bounds the memory of finished threads.
 PEERS_AT_ONCE = 64
+# The bytes of a bank that are held in single precision at a time.
+SLAB_BYTES = 2**29
 # The number of similarities that a thread computes at once when lists have any length (16 MB).
 SIMILARITIES_AT_ONCE = 4_000_000
 BothWays: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -39,12 +50,14 @@ Operand: TypeAlias = Any
 class BlockSizes:
     """The sizes of the blocks that the products are cut into.
 
-    rows: of the patches that are compared. bank: of the patches of the bank. stripe: images that
-    are compared with a peer together. peers: those they are compared with at once.
+    rows: of the patches that are compared. bank: of the patches of the bank. slab: the bytes of the
+    bank in single precision at a time. stripe: images that are compared with a peer together.
+    peers: those they are compared with at once.
     """
 
     rows: int = BLOCK_ROWS
     bank: int = BANK_BLOCK
+    slab: int = SLAB_BYTES
     stripe: int = STRIPE
     peers: int = PEERS_AT_ONCE
 
@@ -58,12 +71,6 @@ class Nearest:
 
     distances: NDArray[np.float32]
     index: NDArray[np.int64]
-
-
-def distance(similarity: Floats) -> NDArray[np.float32]:
-    """Euclidean distances between unit vectors from their dot products."""
-    squared: NDArray[np.float32] = np.maximum(2 - 2 * similarity, 0).astype(np.float32)
-    return np.sqrt(squared)
 
 
 def search_flop(n_queries: int, n_bank: int, dim: int) -> float:
@@ -80,23 +87,57 @@ def nearest_in_bank(
 ) -> Nearest:
     """For each query the nearest patch of the bank, exactly.
 
-    queries: (n, dim). bank: (n_bank, dim). Both of unit length. sizes: of the blocks.
+    queries: (n, dim). bank: (n_bank, dim). sizes: of the blocks.
     """
+    slabs = list(blocks(len(bank), _slab_rows(bank.shape[1], sizes)))
+    best = np.full(len(queries), -np.inf, np.float32)
+    index = np.zeros(len(queries), np.int64)
+    n_pieces = -(-len(queries) // sizes.rows)
+    with single_threaded_blas():
+        for number, slab in enumerate(slabs):
+
+            def report(done: int, before: int = number * n_pieces) -> None:
+                if progress:
+                    progress("scoring", before + done, len(slabs) * n_pieces)
+
+            reference = with_lack(bank[slab])
+            block_of = _improve(best, queries, reference, sizes, report)
+            found = np.flatnonzero(block_of >= 0)
+            place = _index_in_block(queries[found], reference, block_of[found], sizes.bank)
+            index[found] = slab.start + place
+    return Nearest(distances_to_found(best, queries, bank, index), index)
+
+
+def _slab_rows(dim: int, sizes: BlockSizes) -> int:
+    """The patches of a bank that are in single precision at a time: whole blocks."""
+    return max(1, sizes.slab // (4 * (dim + 1) * sizes.bank)) * sizes.bank
+
+
+def _improve(
+    best: NDArray[np.float32],
+    queries: Floats,
+    bank: NDArray[np.float32],
+    sizes: BlockSizes,
+    report: Callable[[int], None],
+) -> NDArray[np.int64]:
+    """Raise the best similarities (n,) to those of a slab of the bank, in place. Returns the block
+    of the slab where each query's best is, or -1 where nothing is better."""
     pieces = list(blocks(len(queries), sizes.rows))
-    reference = np.ascontiguousarray(bank, dtype=np.float32)
+    block_of = np.full(len(queries), -1)
 
     def search(some: slice) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        return _best_block(queries[some].astype(np.float32), reference, sizes.bank)
+        values = with_ones(queries[some])
+        top, found_in = _best_block(values, bank, sizes.bank)
+        return top + half_lack(values[:, :-1]), found_in
 
-    best = np.empty(len(queries), np.float32)
-    block_of = np.empty(len(queries), np.int64)
-    with single_threaded_blas():
-        for done, (some, found) in enumerate(zip(pieces, in_threads(search, pieces), strict=True)):
-            best[some], block_of[some] = found
-            if progress:
-                progress("scoring", done + 1, len(pieces))
-        index = _index_in_block(queries, reference, block_of, sizes.bank)
-    return Nearest(distance(best), index)
+    for done, (some, (top, found_in)) in enumerate(
+        zip(pieces, in_threads(search, pieces), strict=True), start=1
+    ):
+        better = top > best[some]
+        best[some][better] = top[better]
+        block_of[some][better] = found_in[better]
+        report(done)
+    return block_of
 
 
 def _best_block(
@@ -130,7 +171,7 @@ def _index_in_block(
 
     def look(piece: tuple[int, NDArray[np.int64]]) -> NDArray[np.int64]:
         first = piece[0] * bank_block
-        similar = queries[piece[1]].astype(np.float32) @ bank[first : first + bank_block].T
+        similar = with_ones(queries[piece[1]]) @ bank[first : first + bank_block].T
         found: NDArray[np.int64] = first + similar.argmax(axis=1)
         return found
 
@@ -194,10 +235,12 @@ class Singles:
         return _Converted(patches)
 
     def compare(self, first: Operand, second: Operand) -> BothWays:
-        rows = np.empty(len(first), np.float32)
-        columns = np.full(len(second), -np.inf, np.float32)
-        for some in blocks(len(first), self.rows):
-            similar = first[some] @ second.T
+        one: Factors = first
+        other: Factors = second
+        rows = np.empty(len(one.right), np.float32)
+        columns = np.full(len(other.right), -np.inf, np.float32)
+        for some in blocks(len(rows), self.rows):
+            similar = one.left[some] @ other.right.T
             rows[some] = similar.max(axis=1)
             np.maximum(columns, similar.max(axis=0), out=columns)
         return distance(rows), distance(columns)
@@ -209,9 +252,8 @@ class _Converted:
 
     patches: Floats
 
-    def __getitem__(self, row: int, /) -> NDArray[np.float32]:
-        bag: Floats = self.patches[row]
-        return bag.astype(np.float32)
+    def __getitem__(self, row: int, /) -> Factors:
+        return factors(self.patches[row])
 
 
 SINGLES = Singles()
@@ -320,13 +362,16 @@ def expected_from_peers(
     `references` that is the image itself and is left out, or -1 for none.
     """
     bank = np.asarray(references, np.float32)
+    lack = half_lack(bank.reshape(-1, bank.shape[2])).reshape(bank.shape[:2])
 
     def expect(image: int) -> NDArray[np.float32]:
         queries = patches[image, chosen[image]].astype(np.float32)
         total = np.zeros(queries.shape, np.float32)
         others = [row for row in range(len(bank)) if row != self_rows[image]]
         for row in others:
-            total += bank[row, (queries @ bank[row].T).argmax(axis=1)]
+            similar = queries @ bank[row].T
+            similar += lack[row]
+            total += bank[row, similar.argmax(axis=1)]
         total /= max(len(others), 1)
         return total
 

@@ -19,6 +19,10 @@ from flawsort.core.records import Bools, Ints
 Tensor: TypeAlias = Any
 
 
+# What is taken over the peers: the mean (Eq. 5), and the paper's variants of it.
+OVER_PEERS = ("mean", "max", "min")
+
+
 class PeerStatistic(Protocol):
     """Reduces the distances of an image's patches to its peers."""
 

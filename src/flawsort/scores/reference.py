@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -12,13 +13,28 @@ from numpy.typing import NDArray
 
 from flawsort.core.records import Bags, Floats, Ints, Progress
 from flawsort.scores.engines import CpuEngine, Engine
-from flawsort.scores.inverted_lists import InvertedLists, build_lists
-from flawsort.scores.nearest import search_flop
+from flawsort.scores.inverted_lists import (
+    InvertedLists,
+    build_lists,
+    distances_to_others,
+    highest,
+)
+from flawsort.scores.nearest import Nearest, search_flop
 from flawsort.scores.peer_statistics import (
+    MaxOverPeers,
     MeanOverNearestPeers,
     MeanOverPeers,
     MinOverPeers,
     PeerStatistic,
+)
+from flawsort.scores.peer_tiles import compare_by_tile, expected_by_tile, pair_flop
+from flawsort.scores.places import BankPlaces, Match, match_among_peers, match_in_bank, nowhere
+from flawsort.scores.recall import (
+    Measure,
+    Recall,
+    recall_among_peers,
+    recall_in_bank,
+    recalls_all,
 )
 
 # The largest bank of normal patches. More patches are sampled.
@@ -64,13 +80,17 @@ class Comparison:
     scores: (n_images, n_patches), how unusual each patch is. expected: a function of image rows
     (n_rows,) and chosen patches of these images (n_rows, n_chosen). It returns what the reference
     shows in their place, (n_rows, n_chosen, dim). how: a description of the comparison, for the
-    run. views: the comparison of each view, if there are several or scores are calibrated.
+    run. views: the comparison of each view, if there are several or scores are calibrated. match:
+    finds the best matching place of the reference. recall: measures an approximate comparison on
+    the highest-scoring patches of a sample.
     """
 
     scores: NDArray[np.float32]
     expected: Expected
     how: str
     views: tuple[Comparison, ...] = ()
+    match: Match = nowhere
+    recall: Measure = recalls_all
 
     @property
     def by_view(self) -> tuple[Comparison, ...]:
@@ -84,11 +104,13 @@ class StoredReference:
 
     kind: the kind of reference. patches: the patches to compare with. lists: the centres and
     offsets of the inverted lists that the patches are sorted by, if the search was approximate.
+    rows: where each patch of normals comes from, as in BankPlaces; None if that is not known.
     """
 
     kind: str
     patches: Floats
     lists: tuple[Floats, Ints] | None = None
+    rows: Ints | None = None
 
 
 class Reference(Protocol):
@@ -136,17 +158,21 @@ class NormalReference:
         engine: Engine | None = None,
         random_state: int = 0,
         bank_bytes: int = BANK_BYTES,
+        rows: Ints | None = None,
     ) -> None:
         """bank: (n_bank, dim), unit length. exact: whether the search is exact; None decides at the
-        first comparison, and all later ones follow it. lists: the bank for approximate search, if
-        it is already built. engine: None for the CPU in float32. bank_bytes: the largest bank that
-        is made of normals without sampling them."""
+        first comparison, and all later ones follow it. True also makes calibration exact. lists:
+        the bank for approximate search, if it is already built. engine: None for the CPU in
+        float32. bank_bytes: the largest bank that is made of normals without sampling them. rows:
+        where each patch of the bank comes from, as in BankPlaces; None if that is not known."""
         self.bank = bank
         self.engine = engine or CpuEngine()
         self.exact = exact
+        self._always_exact = exact is True
         self._lists = lists
         self._random_state = random_state
         self._bank_bytes = bank_bytes
+        self._rows = rows
 
     @classmethod
     def from_bags(
@@ -165,7 +191,12 @@ class NormalReference:
         bank = normals.patches.reshape(-1, normals.dim)
         bank = bank if len(rows) == len(bank) else bank[rows]
         return cls(
-            bank, exact=exact, engine=engine, random_state=random_state, bank_bytes=bank_bytes
+            bank,
+            exact=exact,
+            engine=engine,
+            random_state=random_state,
+            bank_bytes=bank_bytes,
+            rows=rows,
         )
 
     def compare(
@@ -179,17 +210,32 @@ class NormalReference:
             found = self.engine.nearest_in_bank(queries, self.bank, progress=progress)
             way = f"exactly ({self.engine.searched_by})"
         else:
-            found = self.lists.search(queries, progress=progress)
-            way = "approximately (inverted lists)"
+            found = self._search_lists(queries, bags, progress)
+            way = "approximately (inverted lists; the highest-scoring patches exactly)"
         how = f"compared with {len(self.bank):,} known-good patches, searched {way}"
         shape = bags.patches.shape[:2]
-        index = found.index.reshape(shape)
+        scores, index = found.distances.reshape(shape), found.index.reshape(shape)
 
         def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
             rows = np.take_along_axis(index[images], chosen, axis=1)
             return self.bank[rows].astype(np.float32)
 
-        return Comparison(found.distances.reshape(shape), expected, how)
+        match: Match = nowhere
+        if self._rows is not None:
+            match = match_in_bank(bags, index, self.bank, BankPlaces(self._rows, bags.n_patches))
+
+        def recall(random_state: int) -> Recall | None:
+            if self.exact and self.engine.searches_in_single_precision:
+                return None
+            return recall_in_bank(bags, scores, index, self.bank, random_state)
+
+        return Comparison(scores, expected, how, match=match, recall=recall)
+
+    def _search_lists(self, queries: Floats, bags: Bags, progress: Progress | None) -> Nearest:
+        found = self.lists.search(queries, progress=progress)
+        top = highest(found.distances.reshape(len(bags), -1), bags.valid)
+        rows = (np.arange(len(bags))[:, None] * bags.n_patches + top).ravel()
+        return self.lists.search_again(found, rows, queries)
 
     def choose_search(self, n_queries: int) -> None:
         """Decide by the number of queries whether the search is exact, unless already decided."""
@@ -205,9 +251,10 @@ class NormalReference:
     def stored(self) -> StoredReference:
         """The bank, sorted by its inverted lists if the search was approximate."""
         if self.exact:
-            return StoredReference(self.kind, self.bank)
+            return StoredReference(self.kind, self.bank, rows=self._rows)
         lists = self.lists
-        return StoredReference(self.kind, lists.patches, (lists.centres, lists.offsets))
+        rows = None if self._rows is None else self._rows[lists.order]
+        return StoredReference(self.kind, lists.patches, (lists.centres, lists.offsets), rows)
 
     def scores_of_normals(self, normals: Bags) -> NDArray[np.float32] | None:
         """(n_sample, n_patches): the scores of normals compared with the other normals.
@@ -218,8 +265,9 @@ class NormalReference:
             return None
         order = np.random.default_rng(self._random_state).permutation(len(normals))
         sample = np.sort(order[:CALIBRATION_IMAGES])
-        flop = len(sample) * len(normals) * pair_flop(normals)
-        if self.exact and flop <= CALIBRATION_SHARE * self.engine.exact_flop:
+        pair = search_flop(normals.n_patches, normals.n_patches, normals.dim)
+        few = len(sample) * len(normals) * pair <= CALIBRATION_SHARE * self.engine.exact_flop
+        if self._always_exact or (self.exact and few):
             # The minimum over the other images is the distance to the nearest patch of them all.
             nearest = MinOverPeers(len(sample), normals.n_patches)
             scores = self.engine.fold_references(
@@ -240,6 +288,11 @@ class NormalReference:
         queries = normals.patches[sample].reshape(-1, normals.dim)
         images = np.repeat(sample, normals.n_patches)
         distances = self.lists.search(queries, not_from=(images, owner)).distances
+        # As in every other image, since their scores are compared.
+        valid = None if normals.valid is None else normals.valid[sample]
+        top = highest(distances.reshape(len(sample), -1), valid)
+        again = (np.arange(len(sample))[:, None] * normals.n_patches + top).ravel()
+        distances[again] = distances_to_others(queries[again], images[again], self.bank, owner)
         return distances.reshape(len(sample), -1)
 
     @property
@@ -277,13 +330,18 @@ class PeerReference:
         *,
         engine: Engine | None = None,
         counts: PeerCounts = PEER_COUNTS,
+        rows: Ints | None = None,
+        over: str = "mean",
     ) -> None:
-        """peers: (n_peers, n_patches, dim). nearest_share: see compare_with_peers. counts: the
-        number of peers that residuals use."""
+        """peers: (n_peers, n_patches, dim). nearest_share, over: see compare_with_peers. counts:
+        the number of peers that residuals use. rows: (n_peers,), which of the images that were
+        compared they are; None for the first ones."""
         self.peers = peers
+        self.rows = np.arange(len(peers)) if rows is None else rows
         self._counts = counts
         self.engine = engine or CpuEngine()
         self._nearest_share = nearest_share
+        self._over = over
 
     def compare(
         self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
@@ -293,21 +351,36 @@ class PeerReference:
         n_peers = len(self.peers)
         itself = np.full(len(bags), -1) if self_rows is None else self_rows
         among = n_peers if self_rows is None else n_peers - 1
-        statistic = _statistic(len(bags), bags.n_patches, among, self._nearest_share)
         engine = self.engine.for_work(len(bags) * n_peers * pair_flop(bags))
-        scores = engine.fold_references(
-            bags.patches, self.peers, statistic, self_rows=itself, progress=progress
-        )
+
+        def fold(patches: Floats, cells: Ints, report: Progress | None) -> NDArray[np.float32]:
+            peers = self.peers if len(cells) == self.peers.shape[1] else self.peers[:, cells]
+            statistic = _statistic(len(bags), len(cells), among, self._nearest_share, self._over)
+            return engine.fold_references(
+                patches, peers, statistic, self_rows=itself, progress=report
+            )
+
+        scores = compare_by_tile(bags, fold, progress)
 
         def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
             few = self.peers[: self._counts.stored]
             mine = np.where(itself < len(few), itself, -1)
-            return engine.expected_from_peers(bags.patches[images], chosen, few, mine[images])
+            return expected_by_tile(engine, bags, images, chosen, few, mine[images])
 
         how = f"{n_peers} images of the run as peers ({engine.name})"
         if self_rows is not None:
             how = f"compared with a sample of {n_peers} of them ({engine.name})"
-        return Comparison(scores, expected, how)
+        match = match_among_peers(bags, self.peers, itself)
+
+        def recall(random_state: int) -> Recall | None:
+            if engine.single_precision:
+                return None
+            statistic = partial(
+                _statistic, n_peers=among, nearest_share=self._nearest_share, over=self._over
+            )
+            return recall_among_peers(bags, scores, self.peers, itself, statistic, random_state)
+
+        return Comparison(scores, expected, how, match=match, recall=recall)
 
     def for_many(self, n_images: int, n_patches: int) -> PeerReference:
         """The same reference with one engine for all images."""
@@ -323,16 +396,20 @@ class PeerReference:
 
 
 def restore_reference(
-    stored: StoredReference, *, nearest_share: float, engine: Engine | None = None
+    stored: StoredReference,
+    *,
+    nearest_share: float,
+    over: str = "mean",
+    engine: Engine | None = None,
 ) -> Reference:
-    """Restore a stored reference. nearest_share: see compare_with_peers."""
+    """Restore a stored reference. nearest_share, over: see compare_with_peers."""
     kind, patches = stored.kind, stored.patches
     if kind == PeerReference.kind:
-        return PeerReference(patches, nearest_share, engine=engine)
+        return PeerReference(patches, nearest_share, engine=engine, over=over)
     if kind != NormalReference.kind:
         raise ValueError(f"reference: '{kind}'")
     if stored.lists is None:
-        return NormalReference(patches, exact=True, engine=engine)
+        return NormalReference(patches, exact=True, engine=engine, rows=stored.rows)
     centres, offsets = stored.lists
     lists = InvertedLists(
         np.asarray(centres, np.float32),
@@ -340,7 +417,7 @@ def restore_reference(
         np.asarray(offsets, np.int64),
         np.arange(len(patches)),  # sorted already
     )
-    return NormalReference(patches, exact=False, lists=lists, engine=engine)
+    return NormalReference(patches, exact=False, lists=lists, engine=engine, rows=stored.rows)
 
 
 def compare_with_peers(
@@ -348,6 +425,7 @@ def compare_with_peers(
     *,
     n_peers: int | Literal["all"] | None = None,
     nearest_share: float = 1.0,
+    over: str = "mean",
     engine: Engine | None = None,
     counts: PeerCounts = PEER_COUNTS,
     random_state: int = 0,
@@ -357,8 +435,10 @@ def compare_with_peers(
 
     n_peers: None takes all images of a small set and a sample of a larger one (`usual_peers`).
     nearest_share: the mean is taken over this share of the peers, those nearest to the patch;
-    1 is the paper's mean over all. engine: None for the CPU in float32. counts: of the peers, where
-    they are not given, and of those that are stored. Also returns a reference for new images.
+    1 is the paper's mean over all. over: one of OVER_PEERS; the maximum and the minimum are
+    over all of them, and need the share 1. engine: None for the CPU in float32. counts: of the
+    peers, where they are not given, and of those that are stored. Also returns a reference for new
+    images.
     """
     chosen_engine = engine or CpuEngine()
     order = np.random.default_rng(random_state).permutation(len(bags))
@@ -368,30 +448,45 @@ def compare_with_peers(
     pairs = count * len(bags) - count * (count + 1) // 2
     engine = chosen_engine.for_work(pairs * pair_flop(bags))
     peers = np.sort(order[:count])
-    statistic = _statistic(len(bags), bags.n_patches, len(peers) - 1, nearest_share)
-    scores = engine.fold_peers(bags.patches, peers, statistic, progress=progress)
+
+    def fold(patches: Floats, cells: Ints, report: Progress | None) -> NDArray[np.float32]:
+        statistic = _statistic(len(bags), len(cells), len(peers) - 1, nearest_share, over)
+        return engine.fold_peers(patches, peers, statistic, progress=report)
+
+    scores = compare_by_tile(bags, fold, progress)
     stored = np.sort(order[: min(counts.stored, count)])
     reference = PeerReference(
-        bags.patches[stored], nearest_share, engine=chosen_engine, counts=counts
+        bags.patches[stored],
+        nearest_share,
+        engine=chosen_engine,
+        counts=counts,
+        rows=stored,
+        over=over,
     )
     self_rows = np.full(len(bags), -1)
     self_rows[stored] = np.arange(len(stored))
 
     def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
-        return engine.expected_from_peers(
-            bags.patches[images], chosen, reference.peers, self_rows[images]
-        )
+        return expected_by_tile(engine, bags, images, chosen, reference.peers, self_rows[images])
 
     how = "compared with each other"
     if len(peers) < len(bags):
         how = f"compared with a sample of {len(peers)} of them"
     how += f" ({engine.name})"
-    return Comparison(scores, expected, how), reference
+    match = match_among_peers(bags, reference.peers, self_rows)
 
+    def recall(random_state: int) -> Recall | None:
+        if engine.single_precision:
+            return None
+        everybody = bags.patches if len(peers) == len(bags) else bags.patches[peers]
+        itself = np.full(len(bags), -1)
+        itself[peers] = np.arange(len(peers))
+        statistic = partial(
+            _statistic, n_peers=len(peers) - 1, nearest_share=nearest_share, over=over
+        )
+        return recall_among_peers(bags, scores, everybody, itself, statistic, random_state)
 
-def pair_flop(bags: Bags) -> float:
-    """The number of floating-point operations to compare two bags."""
-    return search_flop(bags.n_patches, bags.n_patches, bags.dim)
+    return Comparison(scores, expected, how, match=match, recall=recall), reference
 
 
 def usual_peers(n_images: int, counts: PeerCounts = PEER_COUNTS) -> int | Literal["all"]:
@@ -399,7 +494,11 @@ def usual_peers(n_images: int, counts: PeerCounts = PEER_COUNTS) -> int | Litera
     return "all" if n_images <= counts.all_up_to else counts.sampled
 
 
-def _statistic(n_images: int, n_patches: int, n_peers: int, nearest_share: float) -> PeerStatistic:
+def _statistic(
+    n_images: int, n_patches: int, n_peers: int, nearest_share: float, over: str
+) -> PeerStatistic:
+    if over != "mean":
+        return (MaxOverPeers if over == "max" else MinOverPeers)(n_images, n_patches)
     if nearest_share >= 1:
         return MeanOverPeers(n_images, n_patches)
     count = max(1, round(nearest_share * n_peers))

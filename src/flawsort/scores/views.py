@@ -125,7 +125,7 @@ class CalibratedReference:
         """One comparison from those of the views, before calibration."""
         own = [view.calibrated(one) for view, one in zip(self.views, found, strict=True)]
         scores = self.join([one.scores for one in own], [one.valid for one in bags.views])
-        return Comparison(scores, own[0].expected, own[0].how, tuple(own))
+        return Comparison(scores, own[0].expected, own[0].how, tuple(own), own[0].match)
 
     def join(
         self, scores: list[NDArray[np.float32]], valid: list[Bools | None]
@@ -196,12 +196,18 @@ def stored_views(reference: Reference) -> tuple[StoredView, ...]:
 
 
 def restore_views(
-    stored: Sequence[StoredView], *, nearest_share: float, engine: Engine | None = None
+    stored: Sequence[StoredView],
+    *,
+    nearest_share: float,
+    over: str = "mean",
+    engine: Engine | None = None,
 ) -> Reference:
-    """The reference that `stored_views` described. nearest_share: see compare_with_peers."""
+    """The reference that `stored_views` described. nearest_share, over: see compare_with_peers."""
     views = []
     for one in stored:
-        reference = restore_reference(one.reference, nearest_share=nearest_share, engine=engine)
+        reference = restore_reference(
+            one.reference, nearest_share=nearest_share, over=over, engine=engine
+        )
         if one.usual is None or one.grid is None:
             return reference
         views.append(ViewReference(reference, one.usual, one.grid))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
 import io
 import itertools
 import json
 import os
 import re
-import stat
 from dataclasses import replace
 from importlib import import_module
 from inspect import signature
@@ -23,17 +23,20 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from flawsort import Run, View
+from flawsort import Run, View, open_run
 from flawsort.cli.export import export_folder, show_export
 from flawsort.core.errors import InputError, OptionError
+from flawsort.core.tables import unguarded
+from flawsort.core.text import clean
 from flawsort.embeddings.regions import mask_cells
 from flawsort.labels.groups import Group, Labelling, first_labelling
+from flawsort.labels.session import Session
 from flawsort.outputs.exports import (
     FORMATS,
     LINKS,
+    Choices,
     Format,
     export_run,
-    write_export,
 )
 from flawsort.outputs.exports.book import render_book
 from flawsort.outputs.exports.content import UNKNOWN, Content, find_pictures, gather_content
@@ -47,7 +50,6 @@ from flawsort.outputs.exports.naming import (
     safe_part,
     safe_paths,
 )
-from flawsort.outputs.exports.pdf import find_browser, print_page
 from flawsort.outputs.exports.writing import MARKER
 from flawsort.runs.folder import save_run
 from helpers.export_runs import (
@@ -141,6 +143,10 @@ class TestNames:
     def test_plain_names_stay(self) -> None:
         plain = ["parts/lot 7/Ünïcode (1).png", "a_b.png", "🔩.jpg"]
         assert safe_paths(plain) == plain
+
+    @pytest.mark.parametrize("name", ["nul", "AUX .png", "conin$", "lpt\u00b9.txt", "com0.a.b"])
+    def test_no_file_is_a_device_of_windows(self, name: str) -> None:
+        assert safe_part(name) == f"_{name}"
 
     def test_suffixes_survive(self) -> None:
         assert safe_part("x" * 300 + ".jpeg").endswith("x.jpeg")
@@ -253,12 +259,9 @@ class TestContent:
         }  # fmt: skip
 
     def test_a_person_who_looked_is_right(self, run: Run, labelling: Labelling) -> None:
-        content = gather_content(run, replace(labelling, several={0: ()}))
-        assert [one.group for one in content.regions[0]] == [0, UNKNOWN]
-        assert content.kind_titles(0) == ["dent; deep"]
         content = gather_content(run, replace(labelling, several={0: (1,), 3: (1, 2)}))
-        assert [one.group for one in content.regions[0]] == [0, 1]
-        assert content.kind_titles(3) == ["dent; deep", "streak", "Normal"]
+        assert content.kind_titles(0) == ["dent; deep", "streak"]
+        assert content.kind_titles(3) == ["dent; deep", "streak", "normal"]
 
     def test_nothing_stands_out_in_normal_images(self, run: Run, labelling: Labelling) -> None:
         labels = labelling.labels.copy()
@@ -304,26 +307,34 @@ class TestContent:
         assert np.array_equal(cutout.whole(), whole)
 
 
+# A cell that is a number, whatever its sign.
+NUMBERS = re.compile(r"[-+]?[\d.]+(e[-+]\d+)?")
+
+
 class TestTables:
     def test_csv(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
-        paths = export_run(run, labelling, "csv", tmp_path / "out")
+        paths = export_run(run, labelling, "csv", tmp_path / "out").paths
         assert [path.name for path in paths] == ["groups.csv", "images.csv", "regions.csv"]
         images = list(csv.DictReader(io.StringIO((tmp_path / "out/images.csv").read_text())))
         assert [row["name"] for row in images] == list(NAMES)
         first = images[0]
-        assert (first["group"], first["title"], first["role"]) == ("0", "dent; deep", "flaw")
+        assert list(first)[:7] == [
+            "name", "path", "sha256", "group", "probability", "decided", "group_id",
+        ]  # fmt: skip
+        assert (first["group"], first["group_id"], first["role"]) == ("dent; deep", "0", "flaw")
         assert (first["kinds"], first["kind_groups"]) == ("dent, deep;streak", "0;1")
-        assert (first["confirmed"], images[1]["confirmed"]) == ("true", "false")
-        assert images[11]["title"] == "Normal"
+        assert (first["decided"], images[1]["decided"]) == ("true", "false")
+        assert {row["probability"] for row in images} == {""}
+        assert images[11]["group"] == "normal"
         assert images[11]["role"] == "normal"
         regions = list(csv.DictReader(io.StringIO((tmp_path / "out/regions.csv").read_text())))
-        assert [row["title"] for row in regions] == [
-            "dent; deep", "streak", "dent; deep", "streak", "", "Normal",
+        assert [row["group"] for row in regions] == [
+            "dent; deep", "streak", "dent; deep", "streak", "", "normal",
         ]  # fmt: skip
         assert [row["mask"] for row in regions] == [region[3] for region in REGIONS]
         groups = list(csv.DictReader(io.StringIO((tmp_path / "out/groups.csv").read_text())))
-        assert [(row["title"], row["images"], row["confirmed_images"]) for row in groups] == [
-            ("dent; deep", "5", "1"), ("streak", "4", "1"), ("Normal", "3", "0"),
+        assert [(row["group"], row["images"], row["decided_images"]) for row in groups] == [
+            ("dent; deep", "5", "1"), ("streak", "4", "1"), ("normal", "3", "0"),
         ]  # fmt: skip
 
     def test_parquet(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
@@ -340,36 +351,61 @@ class TestTables:
             for column in table.column_names:
                 values = [row[column] for row in rows]
                 for value, written in zip(table.column(column).to_pylist(), values, strict=True):
-                    if isinstance(value, float):
+                    if value is None:
+                        assert (column, written) == ("probability", "")
+                    elif isinstance(value, float):
                         assert written == f"{value:.6g}"
                     else:
                         assert str(value).lower() == written.lower()
         images = read_parquet(io.BytesIO((tmp_path / "out/images.parquet").read_bytes())).read_all()
-        assert images.column("confirmed").to_pylist()[:2] == [True, False]
+        assert images.column("decided").to_pylist()[:2] == [True, False]
+
+    @pytest.mark.parametrize("format", ["csv", "folders"])
+    def test_no_spreadsheet_runs_a_cell(self, tmp_path: Path, format: str) -> None:
+        signs = ["=", "+", "-", "@", "\t", "\r"]
+        names = [f"{sign}cmd|' /C calc'!A0 {row}.png" for row, sign in enumerate(signs)]
+        run = make_run(tmp_path / "parts", names=names, clusters=range(6), regions=())
+        labelling = named(run, "=1+1", "+1+1", "-1+1", "@SUM(1)", "a;=1", "'=1")
+        for path in export_run(run, labelling, format, tmp_path / "out").paths:
+            if path.suffix != ".csv":
+                continue
+            for row in csv.DictReader(io.StringIO(path.read_text(), newline="")):
+                for column, cell in row.items():
+                    assert NUMBERS.fullmatch(cell) or not cell.startswith(tuple(signs)), column
+        written = list(csv.DictReader((tmp_path / "out/images.csv").read_text().splitlines()))
+        assert [unguarded(row["name"]) for row in written] == [clean(name) for name in names]
+        titles = [group.name for group in labelling.groups.values()]
+        assert [unguarded(row["group"]) for row in written] == titles
+        # The tables of the run itself.
+        text = run.files()["images.csv"].decode()
+        assert [
+            unguarded(row["name"]) for row in csv.DictReader(io.StringIO(text, newline=""))
+        ] == names
 
     def test_no_file_is_needed(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
         run.table["path"][0] = str(tmp_path / "gone.png")
-        assert write_export(run, labelling, "csv", tmp_path / "out").left_out == []
+        assert export_run(run, labelling, "csv", tmp_path / "out").left_out == []
 
 
 class TestFolders:
     def test_where_images_are(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
         export_run(run, labelling, "folders", tmp_path / "out")
         found = {path: data for path, data in contents(tmp_path / "out").items() if ".png" in path}
-        titles = ("dent; deep", "streak", "Normal")
+        titles = ("dent; deep", "streak", "normal")
         for row, (name, cluster) in enumerate(zip(NAMES, run.table["cluster"], strict=True)):
             file = f"{titles[cluster]}/{name.replace('/', '_')}"
             assert found.pop(file) == Path(run.table["path"][row]).read_bytes()
         assert not found
         listed = list(csv.DictReader(io.StringIO((tmp_path / "out/images.csv").read_text())))
         assert listed[0] == {
-            "file": "dent; deep/lot 0_part-00.png", "name": NAMES[0], "title": "dent; deep",
-            "role": "flaw", "kinds": "dent, deep;streak", "confirmed": "true",
+            "file": "dent; deep/lot 0_part-00.png", "name": NAMES[0], "group": "dent; deep",
+            "probability": "", "decided": "true", "role": "flaw", "severity": "", "note": "",
+            "kinds": "dent, deep;streak",
         }  # fmt: skip
 
     @pytest.mark.parametrize("link", LINKS)
     def test_links(self, run: Run, labelling: Labelling, tmp_path: Path, link: str) -> None:
-        export_run(run, labelling, "folders", tmp_path / "out", link=link)
+        export_run(run, labelling, "folders", tmp_path / "out", choices=Choices(link=link))
         file = tmp_path / "out" / "streak" / "lot 1_part-05.png"
         source = Path(run.table["path"][5])
         assert file.read_bytes() == source.read_bytes()
@@ -383,7 +419,7 @@ class TestFolders:
     ) -> None:
         monkeypatch.chdir(tmp_path)
         run.table["path"][5] = "parts/5.png"
-        export_run(run, labelling, "folders", Path("out"), link="link")
+        export_run(run, labelling, "folders", Path("out"), choices=Choices(link="link"))
         assert os.readlink(tmp_path / "out/streak/lot 1_part-05.png") == f"{tmp_path}/parts/5.png"
 
     def test_links_that_cannot_be_made(
@@ -396,7 +432,9 @@ class TestFolders:
         with pytest.raises(
             OptionError, match=r"cannot be hard-linked: Invalid cross-device link. Copy images"
         ):
-            export_run(run, labelling, "folders", tmp_path / "out", link="hardlink")
+            export_run(
+                run, labelling, "folders", tmp_path / "out", choices=Choices(link="hardlink")
+            )
         assert sorted(path.name for path in tmp_path.iterdir()) == ["parts"]
 
 
@@ -405,7 +443,7 @@ class TestCoco:
         export_run(run, labelling, "coco", tmp_path / "out")
         found = json.loads((tmp_path / "out/annotations/instances_default.json").read_text())
         assert [(one["id"], one["name"], one["supercategory"]) for one in found["categories"]] == [
-            (1, "dent; deep", "flaw"), (2, "streak", "flaw"), (3, "Normal", "normal"),
+            (1, "dent; deep", "flaw"), (2, "streak", "flaw"), (3, "normal", "normal"),
             (4, "Unknown", ""),
         ]  # fmt: skip
         for row, image in enumerate(found["images"]):
@@ -415,7 +453,7 @@ class TestCoco:
             assert copied.read_bytes() == Path(run.table["path"][row]).read_bytes()
         assert found["images"][0]["flawsort_kinds"] == ["dent; deep", "streak"]
         assert found["images"][0]["flawsort_group"] == "dent; deep"
-        assert found["images"][5]["flawsort_confirmed"] is True
+        assert found["images"][5]["flawsort_decided"] is True
         assert [
             (one["id"], one["image_id"], one["category_id"]) for one in found["annotations"]
         ] == [(1, 1, 1), (2, 1, 2), (3, 2, 1), (4, 6, 2), (5, 7, 4)]
@@ -435,7 +473,7 @@ class TestCvat:
         root = ElementTree.parse(tmp_path / "out/annotations.xml").getroot()
         assert root.findtext("version") == "1.1"
         labels = [label.findtext("name") for label in root.iterfind("meta/task/labels/label")]
-        assert labels == ["dent; deep", "streak", "Normal", "Unknown"]
+        assert labels == ["dent; deep", "streak", "normal", "Unknown"]
         raw = json.loads((tmp_path / "out/labels.json").read_text())
         assert [label["name"] for label in raw] == labels
         images = root.findall("image")
@@ -552,7 +590,7 @@ class TestLabelStudio:
             tag: [one.get("value") for one in view.findall(f"{tag}/*")]
             for tag in ("Choices", "RectangleLabels", "BrushLabels")
         }
-        groups = ["a <b> & \uff04image", "Group 1", "Normal"]
+        groups = ["a <b> & \uff04image", "Group 1", "normal"]
         assert labels["Choices"] == groups
         assert labels["RectangleLabels"] == labels["BrushLabels"] == [*groups, "Unknown"]
         tasks = json.loads((tmp_path / "out/tasks.json").read_text())
@@ -643,12 +681,14 @@ class TestBook:
 
     def test_says_what_there_is(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
         groups = {**labelling.groups, 3: Group(3, "spare")}
-        (path,) = export_run(run, replace(labelling, groups=groups), "book", tmp_path / "book.html")
+        (path,) = export_run(
+            run, replace(labelling, groups=groups), "book", tmp_path / "book.html"
+        ).paths
         page = Page(path.read_text("utf-8"))
         text = page.words()
         assert "12 images in 3 groups: 2 kinds of flaw, 1 group without a flaw." in text
         assert "dent; deep kind of flaw 5 images · 42%" in text
-        assert "1 image confirmed by a person" in text
+        assert "1 image decided by a person" in text
         assert "Named groups without images: spare." in text
         assert "no flaw 3 images · 25%" in text
         pictures = [value for name, value in page.attributes if name == "src"]
@@ -754,47 +794,6 @@ class TestBook:
         assert "None: every image lies clearly within the group." in text
 
 
-class TestPdf:
-    def browser(self, path: Path, script: str) -> Path:
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        return path
-
-    def test_printed_without_its_date(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        fake = self.browser(
-            tmp_path / "fake",
-            'for page; do case "$page" in --print-to-pdf=*) to="${page#*=}";; esac; done\n'
-            'cp "${page#file://}" "$to"',
-        )
-        monkeypatch.setenv("FLAWSORT_CHROMIUM", str(fake))
-        print_page("<p>/CreationDate (D:20240102030405+00'00')", tmp_path / "book.pdf")
-        printed = (tmp_path / "book.pdf").read_bytes()
-        assert printed == b"<p>/CreationDate (D:20000101000000Z      )"
-
-    def test_a_browser_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        fake = self.browser(tmp_path / "fake", "echo no display >&2; exit 1")
-        monkeypatch.setenv("FLAWSORT_CHROMIUM", str(fake))
-        with pytest.raises(
-            OptionError, match=r"could not print the book\. Its last message: no displa"
-        ):
-            print_page("<p>", tmp_path / "book.pdf")
-        assert not (tmp_path / "book.pdf").exists()
-
-    def test_no_browser(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("FLAWSORT_CHROMIUM", raising=False)
-        monkeypatch.setenv("PATH", "")
-        with pytest.raises(
-            OptionError,
-            match=r"Looked for chromium, chromium-browser, google-chrome and found none\. Install",
-        ):
-            find_browser()
-        monkeypatch.setenv("FLAWSORT_CHROMIUM", "/no/such/browser")
-        with pytest.raises(OptionError, match="'/no/such/browser', which FLAWSORT_CHROMIUM names,"):
-            find_browser()
-
-
 class TestOutput:
     @pytest.mark.parametrize("format", EVERY)
     def test_the_same_bytes_each_time(
@@ -811,7 +810,7 @@ class TestOutput:
         self, run: Run, labelling: Labelling, tmp_path: Path, format: str
     ) -> None:
         output = place(tmp_path / "out", format)
-        paths = export_run(run, labelling, format, output)
+        paths = export_run(run, labelling, format, output).paths
         found = {path for path in output.rglob("*") if path.is_file() and path.name != MARKER}
         assert set(paths) == (found or {output})
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["parts", output.name])
@@ -820,7 +819,7 @@ class TestOutput:
     def test_hostile_names(self, tmp_path: Path, format: str) -> None:
         run, labelling = hostile(tmp_path / "parts")
         output = place(tmp_path / "out", format)
-        written = write_export(run, labelling, format, output)
+        written = export_run(run, labelling, format, output)
         assert written.left_out == []
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["parts", output.name])
         sources = {Path(path).read_bytes() for path in run.table["path"]}
@@ -844,7 +843,7 @@ class TestOutput:
         with pytest.raises(OptionError, match=r"^overwrite is needed to replace .*out.* already"):
             export_run(run, labelling, format, output)
         assert contents(tmp_path) == before
-        export_run(run, named(run, "other"), format, output, overwrite=True)
+        export_run(run, named(run, "other"), format, output, choices=Choices(overwrite=True))
         after = contents(tmp_path)
         assert after != before
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["parts", output.name])
@@ -857,9 +856,11 @@ class TestOutput:
         (tmp_path / "out").mkdir()
         (tmp_path / "out/thesis.txt").write_text("years of work")
         with pytest.raises(OptionError, match="holds files that are not a flawsort export"):
-            export_run(run, labelling, "csv", tmp_path / "out", overwrite=True)
+            export_run(run, labelling, "csv", tmp_path / "out", choices=Choices(overwrite=True))
         with pytest.raises(OptionError, match=r"thesis.txt' is a file. Name a folder"):
-            export_run(run, labelling, "csv", tmp_path / "out/thesis.txt", overwrite=True)
+            export_run(
+                run, labelling, "csv", tmp_path / "out/thesis.txt", choices=Choices(overwrite=True)
+            )
         assert (tmp_path / "out/thesis.txt").read_text() == "years of work"
         (tmp_path / "out/thesis.txt").unlink()
         assert export_run(run, labelling, "csv", tmp_path / "out")  # an empty one is fine
@@ -869,7 +870,9 @@ class TestOutput:
     ) -> None:
         (tmp_path / "parts" / MARKER).write_text("{}")
         with pytest.raises(InputError, match=r"holds 12 of the images of this run, such as"):
-            export_run(run, labelling, "folders", tmp_path / "parts", overwrite=True)
+            export_run(
+                run, labelling, "folders", tmp_path / "parts", choices=Choices(overwrite=True)
+            )
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, no_space()])
     @pytest.mark.parametrize(
@@ -898,7 +901,7 @@ class TestOutput:
         monkeypatch.setattr(f"flawsort.outputs.exports.{step}", fail)
         link = "copy" if format in WITHOUT_IMAGES else "hardlink"
         with pytest.raises((KeyboardInterrupt, OptionError)) as seen:
-            export_run(run, named(run), format, output, link=link, overwrite=True)
+            export_run(run, named(run), format, output, choices=Choices(link=link, overwrite=True))
         if seen.type is OptionError:
             assert "No space left on device" in str(seen.value)
         assert contents(tmp_path) == before
@@ -910,7 +913,9 @@ class TestOutput:
             export_run(run, labelling, "book", tmp_path / "out")
         (tmp_path / "folder.html").mkdir()
         with pytest.raises(OptionError, match=r"folder.html' is a folder. Name a .html file"):
-            export_run(run, labelling, "book", tmp_path / "folder.html", overwrite=True)
+            export_run(
+                run, labelling, "book", tmp_path / "folder.html", choices=Choices(overwrite=True)
+            )
 
     @pytest.mark.parametrize(
         ("format", "name"), [("csv", "a.csv"), ("parquet", "b.c.PARQUET"), ("coco", "labels.json")]
@@ -932,7 +937,7 @@ class TestOutput:
         with pytest.raises(OptionError, match=r"format must be one of csv, .*\. Got 'voc'"):
             export_run(run, labelling, "voc", tmp_path / "out")
         with pytest.raises(OptionError, match=r"link must be one of copy, link, hardlink\. Got"):
-            export_run(run, labelling, "csv", tmp_path / "out", link="move")
+            export_run(run, labelling, "csv", tmp_path / "out", choices=Choices(link="move"))
 
     def test_a_place_that_cannot_be(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
@@ -946,7 +951,7 @@ class TestOutput:
         Path(run.table["path"][0]).unlink()
         Path(run.table["path"][1]).write_bytes(b"another picture")
         run.table["path"][2] = ""
-        written = write_export(run, labelling, format, tmp_path / "out")
+        written = export_run(run, labelling, format, tmp_path / "out")
         assert [(entry.name, entry.reason) for entry in written.left_out] == [
             (NAMES[0], "does not exist"),
             (NAMES[1], "has changed since it was clustered"),
@@ -970,10 +975,67 @@ class TestOutput:
         run.table["path"][0] = "store://parts/0.png"
         monkeypatch.setattr("flawsort.core.remote.read_bytes", lambda _: content)
         monkeypatch.setattr("flawsort.core.remote.open_ranges", lambda _: io.BytesIO(content))
-        export_run(run, labelling, "folders", tmp_path / "out", link="link")
+        asked = dataclasses.replace(run, fetch=("store://parts",))
+        export_run(asked, labelling, "folders", tmp_path / "out", choices=Choices(link="link"))
         copied = tmp_path / "out/dent; deep/lot 0_part-00.png"
         assert not copied.is_symlink()
         assert copied.read_bytes() == content
+
+
+class TestChoices:
+    """Regions that show no group, and lots."""
+
+    def categories(self, folder: Path) -> tuple[list[str], int]:
+        found = json.loads((folder / "annotations/instances_default.json").read_text("utf-8"))
+        return [one["name"] for one in found["categories"]], len(found["annotations"])
+
+    def test_unknown_regions_of_coco(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
+        names = ["dent; deep", "streak", "normal"]
+        for unknown, expected in ((None, 5), ("mark", 5), ("leave-out", 4)):
+            out = tmp_path / str(unknown)
+            export_run(run, labelling, "coco", out, choices=Choices(unknown=unknown))
+            more = ["Unknown"] if expected == 5 else []
+            assert self.categories(out) == ([*names, *more], expected)
+
+    def test_regions_that_are_given(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
+        """The kinds of an image are those of its regions."""
+        given = np.array([1, 2, 0, 1, UNKNOWN, 2])
+        export_run(run, labelling, "csv", tmp_path / "out", regions=given)
+        read = (tmp_path / "out/regions.csv").read_text("utf-8").splitlines()
+        assert [row["group_id"] for row in csv.DictReader(read)] == [str(one) for one in given]
+        images = list(csv.DictReader((tmp_path / "out/images.csv").read_text("utf-8").splitlines()))
+        assert [row["kind_groups"] for row in images[:2]] == ["0;1", "0"]
+        content = gather_content(run, labelling, regions=given)
+        assert [one.group for one in content.regions[0]] == [1]  # the other one is normal
+
+    @pytest.mark.parametrize(
+        "format", [one.name for one in FORMATS.values() if not one.unknown], ids=str
+    )
+    def test_formats_without_boxes(
+        self, run: Run, labelling: Labelling, tmp_path: Path, format: str
+    ) -> None:
+        told = f"unknown is for formats with boxes, and {format} has none. Got 'mark'."
+        with pytest.raises(OptionError, match=re.escape(told)):
+            export_run(run, labelling, format, tmp_path / "o", choices=Choices(unknown="mark"))
+
+    def test_formats_without_a_split(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
+        told = r"split for validation \(yolo, yolo-classify\). Got 'day' with coco."
+        with pytest.raises(OptionError, match=told):
+            export_run(run, labelling, "coco", tmp_path / "out", choices=Choices(by="day"))
+
+    @pytest.mark.parametrize(
+        ("choices", "told"),
+        [
+            (Choices(unknown="hide"), "unknown must be one of mark, leave-out. Got 'hide'."),
+            (Choices(by="lot"), "by must be day, week, month, folder or a CSV file that exists."),
+        ],
+    )
+    def test_what_is_refused(
+        self, run: Run, labelling: Labelling, tmp_path: Path, choices: Choices, told: str
+    ) -> None:
+        with pytest.raises(OptionError, match=re.escape(told)):
+            export_run(run, labelling, "yolo", tmp_path / "out", choices=choices)
+        assert not (tmp_path / "out").exists()
 
 
 class TestCommand:
@@ -982,14 +1044,14 @@ class TestCommand:
     ) -> None:
         save_run(run, tmp_path / "run")
         Path(run.table["path"][3]).unlink()
-        result = export_folder(tmp_path / "run", "folders", tmp_path / "out", "copy", False)
+        result = export_folder(tmp_path / "run", "folders", tmp_path / "out", Choices())
         assert json.loads(json.dumps(result)) == result
-        assert (result["n_images"], result["n_groups"], result["confirmed"]) == (11, 3, 0)
+        assert (result["n_images"], result["n_groups"], result["decided"]) == (11, 3, 0)
         assert result["notes"] == [f"{NAMES[3]}: does not exist"]
         assert len(result["files"]) == 11 + 2
         show_export(result)
         said = capsys.readouterr().out
-        assert f"11 images in 3 groups of {tmp_path / 'run'}, 0 confirmed by a person." in said
+        assert f"11 images in 3 groups of {tmp_path / 'run'}, 0 decided by a person." in said
         assert f"folders: 13 files in {tmp_path / 'out'}" in said
         assert f"Left out: {NAMES[3]}: does not exist" in said
 
@@ -997,19 +1059,60 @@ class TestCommand:
         self, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         save_run(run, tmp_path / "run")
-        result = export_folder(tmp_path / "run", "book", tmp_path / "out.html", "copy", False)
+        result = export_folder(tmp_path / "run", "book", tmp_path / "out.html", Choices())
         show_export({**result, "notes": [f"note {n}" for n in range(10)]})
         said = capsys.readouterr().out
         assert f"book: {tmp_path / 'out.html'}\n" in said
         assert "2 more are left out" in said
 
-    def test_a_later_name_is_exported(self, run: Run, tmp_path: Path) -> None:
-        store = pytest.importorskip("flawsort.labels.store")
+    def test_no_box_is_unknown_that_an_answer_settles(self, run: Run, tmp_path: Path) -> None:
+        """Image 6 has one region, which resembles no cluster."""
         save_run(run, tmp_path / "run")
-        with store.Session(tmp_path / "run") as session:
+        before = export_folder(tmp_path / "run", "coco", tmp_path / "a", Choices())
+        with Session(tmp_path / "run") as session:
+            session.edit("move", {"images": [6], "to": "new", "name": "crack"}, 0)
+        after = export_folder(tmp_path / "run", "coco", tmp_path / "b", Choices())
+        assert (before["unknown_regions"], after["unknown_regions"]) == (1, 0)
+        document = json.loads((tmp_path / "b/annotations/instances_default.json").read_text())
+        names = {one["id"]: one["name"] for one in document["categories"]}
+        shown = [
+            names[one["category_id"]] for one in document["annotations"] if one["image_id"] == 7
+        ]
+        assert shown == ["crack"]
+
+    def test_a_later_name_is_exported(self, run: Run, tmp_path: Path) -> None:
+        save_run(run, tmp_path / "run")
+        with Session(tmp_path / "run") as session:
             session.edit("name", {"group": 1, "name": "streak"}, session.version, "")
-        export_folder(tmp_path / "run", "folders", tmp_path / "out", "copy", False)
+        export_folder(tmp_path / "run", "folders", tmp_path / "out", Choices())
         assert (tmp_path / "out/streak").is_dir()
+
+    def test_what_nobody_decided_is_where_it_is_suggested(self, run: Run, tmp_path: Path) -> None:
+        """Two images are answered; the others have the group and the probability of the model."""
+        save_run(run, tmp_path / "run")
+        with Session(tmp_path / "run") as session:
+            session.edit("move", {"images": [0], "to": "new", "name": "x, y"}, 0)
+            session.edit("move", {"images": [5], "to": 1}, 1)
+            state = session.state
+            rejected = int(np.flatnonzero(state.suggestions.groups == 1)[-1])
+            session.edit("reject", {"images": [rejected], "group": 1}, 2)
+            state = session.state
+        result = export_folder(tmp_path / "run", "csv", tmp_path / "out", Choices())
+        assert result["decided"] == 2
+        images = list(csv.DictReader(io.StringIO((tmp_path / "out/images.csv").read_text())))
+        assert [row["decided"] == "true" for row in images] == [row in (0, 5) for row in range(12)]
+        assert images[0]["group"] == "x, y"
+        groups = state.suggestions.groups.tolist()
+        assert [int(row["group_id"]) for row in images] == groups
+        assert groups != state.labelling.labels.tolist()
+        for row, sure in zip(images, state.suggestions.probability.tolist(), strict=True):
+            assert row["probability"] == ("" if np.isnan(sure) else f"{sure:.6g}")
+        assert any(row["probability"] for row in images)
+        assert images[rejected]["group_id"] != "1"
+        # A run in Python says the same.
+        opened = open_run(tmp_path / "run")
+        opened.export("csv", tmp_path / "again")
+        assert contents(tmp_path / "again") == contents(tmp_path / "out")
 
 
 def test_the_list_of_formats_loads_nothing_heavy() -> None:
@@ -1039,7 +1142,7 @@ def test_a_format_is_its_module_and_its_docs(format: Format) -> None:
 def test_first_labelling_is_exported_as_it_is(run: Run, tmp_path: Path) -> None:
     export_run(run, first_labelling(run), "folders", tmp_path / "out")
     folders = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
-    assert folders == ["Group 0", "Group 1", "Normal"]
+    assert folders == ["Group 0", "Group 1", "normal"]
 
 
 @pytest.mark.parametrize("format", WITHOUT_IMAGES)
@@ -1047,7 +1150,7 @@ def test_what_holds_no_images_links_none(
     run: Run, labelling: Labelling, tmp_path: Path, format: str
 ) -> None:
     with pytest.raises(OptionError, match=f"and {format} has none. Got 'link'"):
-        export_run(run, labelling, format, tmp_path / "out", link="link")
+        export_run(run, labelling, format, tmp_path / "out", choices=Choices(link="link"))
 
 
 def test_an_image_that_a_person_put_among_the_normal_has_no_flaws(

@@ -114,9 +114,9 @@ def test_the_script_loads_every_image(run: Run, labelling: Labelling, tmp_path: 
     first, last = dataset.samples[0], dataset.samples[-1]
     assert first["label"].label == "dent; deep"
     assert [kind.label for kind in first["kinds"].classifications] == ["dent; deep", "streak"]
-    assert (first["role"], first["confirmed"]) == ("flaw", True)
+    assert (first["role"], first["decided"]) == ("flaw", True)
     assert [(one.label, one.confidence) for one in first["regions"].detections] == [
         ("dent; deep", 0.5), ("streak", 0.5),
     ]  # fmt: skip
-    assert (last["label"].label, last["role"], last["confirmed"]) == ("Normal", "normal", False)
+    assert (last["label"].label, last["role"], last["decided"]) == ("normal", "normal", False)
     assert last["regions"] is None

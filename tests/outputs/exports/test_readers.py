@@ -1,7 +1,7 @@
 """Exports read back by the tools that they are for, where these are installed.
 
-FiftyOne needs a database of its own to open anything: its folder is checked against the layout that
-it writes itself, in test_exports.py.
+FiftyOne needs a database of its own to open a dataset: here its reader of COCO files reads the
+export, and the script that loads the rest is checked in test_fiftyone.py.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from flawsort import Run
 from flawsort.labels.groups import Labelling
-from flawsort.outputs.exports import export_run
+from flawsort.outputs.exports import Choices, export_run
 from flawsort.outputs.exports.content import find_pictures, gather_content
-from flawsort.outputs.exports.naming import distinct_titles
-from flawsort.outputs.exports.pdf import BROWSERS
+from flawsort.outputs.exports.naming import distinct_titles, folder_names
+from flawsort.outputs.printing import BROWSERS
 from helpers.export_runs import HOSTILE_TITLES, NAMES, SIZES, hostile, make_run, named
 
 # Other people's warnings are not ours to fix.
@@ -48,7 +48,7 @@ def labelling(run: Run) -> Labelling:
     return named(run, "dent; deep", "<streak> & \U0001f529")
 
 
-TITLES = ["dent; deep", "<streak> & \U0001f529", "Normal", "Unknown"]
+TITLES = ["dent; deep", "<streak> & \U0001f529", "normal", "Unknown"]
 
 
 def expected_regions(run: Run, labelling: Labelling) -> dict[str, list[tuple[str, Any]]]:
@@ -146,7 +146,7 @@ class TestDatumaro:
             for item in dataset
         }
         assert tags[NAMES[0][:-4]] == TITLES[:2]
-        assert tags[NAMES[11][:-4]] == ["Normal"]
+        assert tags[NAMES[11][:-4]] == ["normal"]
 
     @pytest.mark.parametrize(("format", "name"), [("coco", "coco_instances"), ("cvat", "cvat")])
     def test_hostile_names(self, format: str, name: str, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ class TestDatasets:
         assert [row["name"] for row in rows] == list(NAMES)
         assert [row["image"].size for row in rows] == [SIZES[n % len(SIZES)] for n in range(12)]
         assert rows[0]["kinds"] == TITLES[:2]
-        assert [row["confirmed"] for row in rows] == [row in (0, 5) for row in range(12)]
+        assert [row["decided"] for row in rows] == [row in (0, 5) for row in range(12)]
         encoded = loaded["train"].class_encode_column("label")
         assert sorted(encoded.features["label"].names) == sorted(TITLES[:3])
         expected = expected_regions(run, labelling)
@@ -239,6 +239,96 @@ class TestLabelStudioSdk:
                     assert set(np.unique(channels)) <= {0, 255}
                     found.append((one["value"]["brushlabels"][0], channels[..., 3] > 0))
             assert same(found, expected[task["data"]["name"]])
+
+
+@needs("ultralytics", "ultralytics")
+class TestUltralytics:
+    @pytest.fixture(autouse=True)
+    def _alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its settings are in a folder of the test, and it looks for no network."""
+        monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path / "settings"))
+        monkeypatch.setenv("YOLO_OFFLINE", "true")
+
+    @pytest.mark.parametrize("unknown", ["leave-out", "mark"])
+    def test_boxes(self, run: Run, labelling: Labelling, tmp_path: Path, unknown: str) -> None:
+        from ultralytics.data.dataset import YOLODataset
+        from ultralytics.data.utils import check_det_dataset
+
+        out = tmp_path / "out"
+        export_run(run, labelling, "yolo", out, choices=Choices(unknown=unknown))
+        data = check_det_dataset(str(out / "data.yaml"), autodownload=False)
+        titles = [data["names"][number] for number in range(data["nc"])]
+        assert titles == [*TITLES[:2], *(["Unknown"] if unknown == "mark" else [])]
+        found: dict[bytes, list[tuple[str, list[float]]]] = {}
+        for side in ("train", "val"):
+            read = YOLODataset(data[side], data=data, task="detect", augment=False, imgsz=32)
+            for label in read.labels:
+                height, width = label["shape"]
+                scale = np.array([width, height, width, height])
+                boxes = zip(label["cls"].ravel(), label["bboxes"] * scale, strict=True)
+                found[Path(label["im_file"]).read_bytes()] = [
+                    (titles[int(number)], centred.tolist()) for number, centred in boxes
+                ]
+        expected = expected_regions(run, labelling)
+        assert len(found) == len(NAMES)
+        for row, name in enumerate(NAMES):
+            boxes_of = [(title, box(mask)) for title, mask in expected[name] if title in titles]
+            read_back = found[Path(run.table["path"][row]).read_bytes()]
+            assert [title for title, _ in read_back] == [title for title, _ in boxes_of]
+            for (_, (x, y, wide, high)), (_, known) in zip(read_back, boxes_of, strict=True):
+                corner = [x - wide / 2, y - high / 2, wide, high]
+                assert corner == pytest.approx(known, abs=1e-3)
+
+    def test_classes(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
+        from ultralytics.data.utils import check_cls_dataset
+
+        export_run(run, labelling, "yolo-classify", tmp_path / "out")
+        data = check_cls_dataset(str(tmp_path / "out"))
+        assert sorted(data["names"].values()) == sorted(folder_names(TITLES[:3]))
+        sides = [list((tmp_path / "out" / side).rglob("*.png")) for side in ("train", "val")]
+        assert sum(map(len, sides)) == len(NAMES)
+
+
+@needs("fiftyone", "fiftyone")
+class TestFiftyOne:
+    def test_boxes_and_masks(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
+        import fiftyone.utils.coco as reader
+
+        export_run(run, labelling, "fiftyone", tmp_path / "out")
+        _, classes, _, images, annotations = reader.load_coco_detection_annotations(
+            str(tmp_path / "out/annotations/instances_default.json"), extra_attrs=["heat"]
+        )
+        assert list(classes.values()) == TITLES
+        expected = expected_regions(run, labelling)
+        assert len(images) == len(NAMES)
+        for number, image in images.items():
+            size, found = (image["width"], image["height"]), []
+            for one in annotations.get(number, []):
+                shape = one.to_detection(size, classes_map=classes, load_segmentation=True)
+                x, y, wide, high = np.rint(np.array(shape.bounding_box) * [*size, *size]).astype(
+                    int
+                )
+                whole = np.zeros(size[::-1], bool)
+                whole[y : y + high, x : x + wide] = shape.mask
+                found.append((shape.label, whole))
+            assert same(found, expected[image["flawsort_name"]])
+
+
+@needs("pyarrow", "pyarrow")
+class TestPyarrow:
+    def test_tables(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
+        from pyarrow import csv, parquet
+
+        export_run(run, labelling, "parquet", tmp_path / "parquet")
+        export_run(run, labelling, "csv", tmp_path / "csv")
+        for name in ("images", "regions", "groups"):
+            table = parquet.read_table(tmp_path / "parquet" / f"{name}.parquet")
+            text = csv.read_csv(tmp_path / "csv" / f"{name}.csv")
+            assert table.column_names == text.column_names
+            assert table.num_rows == text.num_rows
+        read = parquet.read_table(tmp_path / "parquet/images.parquet").to_pydict()
+        assert read["name"] == list(NAMES)
+        assert read["decided"] == [row in (0, 5) for row in range(12)]
 
 
 @pytest.mark.skipif(

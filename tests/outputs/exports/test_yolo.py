@@ -15,9 +15,9 @@ from PIL import Image
 from flawsort import Run
 from flawsort.core.errors import InputError
 from flawsort.labels.groups import Group, Labelling
-from flawsort.outputs.exports import export_run, write_export
+from flawsort.outputs.exports import Choices, export_run
 from flawsort.outputs.exports.content import find_pictures, gather_content
-from flawsort.outputs.exports.yolo import VALIDATION_SHARE, split
+from flawsort.outputs.exports.splitting import VALIDATION_SHARE, split
 from helpers.export_runs import HOSTILE_TITLES, NAMES, hostile, make_run, named, picture
 
 IMAGE = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -137,11 +137,33 @@ class TestDetect:
         shown = {row: len(by_content[content_of(run, row)].boxes) for row in range(len(NAMES))}
         assert {row: n for row, n in shown.items() if n} == {0: 2, 1: 1, 5: 1}
 
+    def test_regions_of_no_group_may_be_a_class(
+        self, run: Run, labelling: Labelling, tmp_path: Path
+    ) -> None:
+        export_run(run, labelling, "yolo", tmp_path / "out", choices=Choices(unknown="mark"))
+        samples, names = read_detect(tmp_path / "out")
+        assert names == ["dent; deep", "streak", "Unknown"]
+        by_content = {sample.content: sample for sample in samples}
+        assert [box[0] for box in by_content[content_of(run, 6)].boxes] == [2]
+
+    def test_lots_and_what_the_readme_says(
+        self, run: Run, labelling: Labelling, tmp_path: Path
+    ) -> None:
+        """The names of the images begin with their lot, five images each."""
+        for format in ("yolo", "yolo-classify"):
+            out = tmp_path / format
+            export_run(run, labelling, format, out, choices=Choices(by="folder"))
+            guide = (out / "README.md").read_text("utf-8")
+            held = len([one for one in out.rglob("*.png") if "val" in one.parts])
+            assert held in (2, 5, 7)
+            assert f"{12 - held} images for training, {held} for validation." in guide
+            assert "Nothing is for validation of: dent; deep" in guide
+
     def test_what_people_are_unsure_about_is_left_out(
         self, run: Run, labelling: Labelling, tmp_path: Path
     ) -> None:
         groups = {**labelling.groups, 1: replace(labelling.groups[1], role="unsure")}
-        written = write_export(run, replace(labelling, groups=groups), "yolo", tmp_path / "out")
+        written = export_run(run, replace(labelling, groups=groups), "yolo", tmp_path / "out")
         assert {entry.reason for entry in written.left_out} == {"is in an unsure group"}
         assert [entry.name for entry in written.left_out] == list(NAMES[5:9])
         samples, names = read_detect(tmp_path / "out")
@@ -175,7 +197,7 @@ class TestDetect:
         path = Path(run.table["path"][1])
         Image.fromarray(picture(1, (50, 40))).save(path, "GIF")
         run.table["sha256"][1] = hashlib.sha256(path.read_bytes()).hexdigest()
-        written = write_export(run, named(run), "yolo", tmp_path / "out")
+        written = export_run(run, named(run), "yolo", tmp_path / "out")
         assert [(entry.name, entry.reason) for entry in written.left_out] == [
             ("second.dat", "is in a format that YOLO does not read")
         ]
@@ -187,8 +209,8 @@ class TestClassify:
     def test_against_the_run(self, run: Run, labelling: Labelling, tmp_path: Path) -> None:
         export_run(run, labelling, "yolo-classify", tmp_path / "out")
         found = read_classify(tmp_path / "out")
-        assert list(found["train"]) == ["Normal", "dent; deep", "streak"]
-        for group, title in enumerate(["dent; deep", "streak", "Normal"]):
+        assert list(found["train"]) == ["dent; deep", "normal", "streak"]
+        for group, title in enumerate(["dent; deep", "streak", "normal"]):
             both = Counter(found["train"][title] + found["val"][title])
             rows = np.flatnonzero(labelling.labels == group)
             assert both == Counter(content_of(run, row) for row in rows)
@@ -201,7 +223,7 @@ class TestClassify:
         groups = {number: Group(number, title) for number, title in enumerate("abcdefghi")}
         labels = np.minimum(np.arange(12), 8)
         labelling = replace(named(run), groups=groups, labels=labels)
-        written = write_export(run, labelling, "yolo-classify", tmp_path / "out")
+        written = export_run(run, labelling, "yolo-classify", tmp_path / "out")
         assert written.left_out == []
         found = read_classify(tmp_path / "out")
         for number, title in enumerate("abcdefgh"):

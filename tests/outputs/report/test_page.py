@@ -7,8 +7,6 @@ import dataclasses
 import hashlib
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +15,17 @@ import pytest
 from scipy.cluster.hierarchy import fcluster
 
 from flawsort.core.errors import RunError
+from flawsort.embeddings.heat import NORMAL_PRECISION
 from flawsort.outputs.report import page, render_report
 from flawsort.outputs.report.page import advice_sentence
 from flawsort.outputs.report.payload import payload
-from helpers.html import Page
+from helpers.html import Page, browse, needs_browser, shown_sizes
 from helpers.report_runs import (
     HOSTILE,
     advice,
     make_evaluation,
     make_run,
 )
-
-CHROMIUM = next(
-    (
-        path
-        for name in ("chromium", "chromium-browser", "google-chrome")
-        if (path := shutil.which(name))
-    ),
-    None,
-)
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium or Chrome on PATH")
 
 
 def unpacked(text: str, dtype: str) -> np.ndarray:
@@ -190,35 +179,18 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         render_report(dataclasses.replace(run, manifest={**run.manifest, "grid": [3, 3]}))
 
 
-def browse(html: str, folder: Path, fragment: str = "") -> str:
-    """The page's elements after its script ran, as text; fails if the script complained."""
-    (folder / "report.html").write_text(html, encoding="utf-8")
-    done = subprocess.run(
-        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-         f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--v=0",
-         "--virtual-time-budget=3000", "--window-size=1440,2000", "--dump-dom",
-         f"file://{folder / 'report.html'}{fragment}"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert "CONSOLE" not in done.stderr, done.stderr
-    return done.stdout
-
-
-def shown_sizes(dom: str) -> list[int]:
-    return [int(size) for size in re.findall(r'<article[^>]*data-size="(\d+)"', dom)]
-
-
 @needs_browser
 def test_browser_shows_the_saved_groups(tmp_path: Path) -> None:
     run = make_run()
     dom = browse(render_report(run, make_evaluation(run)), tmp_path)
     sizes = np.bincount(run.table["cluster"]).tolist()
     assert shown_sizes(dom) == sizes
-    assert re.findall(r"<h2>Group (\d+)</h2>", dom) == ["0", "1", "2", "3"]
+    assert re.findall(r'<h2 class="file">Group (\d+)</h2>', dom) == ["0", "1", "2", "3"]
     assert dom.count('class="badge"') == 1
     cold = run.table["cluster"][int(run.scores.max(axis=1).argmin())]
-    assert 'class="badge"' in dom.split('<article class="group" id="g')[cold + 1]
+    group = dom.split('<article class="group" id="g')[cold + 1]
+    (badge,) = re.findall(r'<span class="badge" title="([^"]*)">looks normal', group)
+    assert badge.endswith(str(NORMAL_PRECISION))
     assert "alert(1)</script>" not in re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL)
 
 
@@ -239,6 +211,25 @@ def test_browser_cuts_the_tree_as_scipy_does(tmp_path: Path) -> None:
     assert shown_sizes(dom) == sorted(expected.tolist(), reverse=True)
 
 
+@needs_browser
+def test_browser_filters_by_what_the_address_says(tmp_path: Path) -> None:
+    run = make_run()
+    run.table["flags"] = ["borderline" if row % 3 == 0 else "" for row in range(40)]
+    least = sorted(run.table["score"])[15]
+    found = [
+        row for row in range(40) if row % 3 == 0 and run.table["score"][row] >= round(least, 3)
+    ]
+    address = f"#flags=borderline&score={least:.3f}..&colour=red"
+    dom = browse(render_report(run), tmp_path, address)
+    assert f"{len(found)} of 40 images" in dom
+    assert dom.count('class="chip-words') == 2
+    per_group = np.bincount(np.array(run.table["cluster"])[found])
+    said = re.findall(r"(\d+) of \d+ images? match", dom)
+    assert sorted(map(int, said)) == sorted(per_group[per_group > 0].tolist())
+    nothing = browse(render_report(run), tmp_path, "#name=no-such-file")
+    assert "No image meets these filters." in nothing
+
+
 DRIVE = """
 setTimeout(() => {
   const said = [];
@@ -249,8 +240,9 @@ setTimeout(() => {
   $("box").close();
   document.querySelector("#g0 .quiet").click();
   said.push(document.querySelectorAll("#g0 .thumb").length);
-  $("search").value = "<\\/SCRIPT ><img";
-  $("search").dispatchEvent(new Event("input"));
+  const field = document.querySelector("#finding input");
+  field.value = "<\\/SCRIPT ><img";
+  field.dispatchEvent(new Event("input"));
   setTimeout(() => {
     said.push(document.querySelectorAll(".group").length);
     said.push(document.querySelectorAll(".thumb").length);
@@ -276,7 +268,7 @@ def test_browser_opens_steps_expands_and_searches(
     group.sort(key=lambda i: -table["typicality"][i])
     names = [table["name"][i] for i in group[:2]]
     got = json.loads(said[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
-    assert got == [True, names[0], 2, names[1], f"2 of {len(group)}",
+    assert got == [True, names[0], 1, names[1], f"2 of {len(group)}",
                    table["cluster"].count(0), 1, 1]  # fmt: skip
 
 

@@ -123,6 +123,48 @@ class TestRows:
         assert having == [table.name for table in TABLES.values() if table.deep]
 
 
+class TestLength:
+    """How long networks are trained. A stub stands for the methods, which need torch."""
+
+    class Stub:
+        def __init__(self, **options: int | None) -> None:
+            self.options = options
+
+        def get_params(self, deep: bool) -> dict[str, int | None]:
+            return self.options
+
+        def set_params(self, **options: int) -> None:
+            self.options |= options
+
+    @pytest.mark.parametrize(
+        ("training", "expected"),
+        [
+            (Training(), (100, 25)),
+            (Training(times=5), (500, 125)),
+            (Training(n_epochs=7), (7, 1)),
+            (Training(n_epochs=8, times=3), (24, 6)),
+        ],
+    )
+    def test_of_scan(self, training: Training, expected: tuple[int, int]) -> None:
+        method: Any = self.Stub(n_epochs=100, label_epochs=25)
+        deep_rows._lengthen(method, training, 90)
+        assert (method.options["n_epochs"], method.options["label_epochs"]) == expected
+
+    def test_of_iic_depends_on_the_number_of_images(self) -> None:
+        pytest.importorskip("timm")
+        for n_photos, epochs in ((83, 200), (583, 50), (300, 100)):
+            method: Any = self.Stub(n_epochs=None, batch_size=140)
+            deep_rows._lengthen(method, Training(times=5), n_photos)
+            assert method.options["n_epochs"] == 5 * epochs
+
+    def test_the_files_say_it(self) -> None:
+        assert Training().describe()["deep epochs"] == "each method's own"
+        assert Training(times=5).describe()["deep epochs"] == "each method's own, 5 times"
+        assert Training(n_epochs=2, times=5).describe()["deep epochs"] == 10
+        assert "deep scan rate" not in Training().describe()
+        assert Training(scan_rate=5.0).describe()["deep scan rate"] == 5.0
+
+
 class TestTable:
     @pytest.fixture(scope="class")
     @staticmethod
@@ -264,9 +306,12 @@ class TestUnusedOptions:
         assert not (tmp_path / "out").exists()
 
     def test_no_deep_and_how_to_train_it(self, sets: tuple[Path, Path], tmp_path: Path) -> None:
-        training = Training(n_epochs=5, weights=Path("x.pth"))
+        training = Training(n_epochs=5, times=2, scan_rate=5.0, weights=Path("x.pth"))
         setting = Setting(data=sets, output=tmp_path, deep=False, training=training)
-        told = "Got --no-deep and --deep-weights x.pth and --deep-epochs 5."
+        told = (
+            "Got --no-deep and --deep-weights x.pth and --deep-epochs 5 and --deep-times 2 and "
+            "--deep-scan-rate 5.0."
+        )
         with pytest.raises(OptionError, match=told):
             run_paper(["clusterers"], setting)
 
@@ -516,7 +561,7 @@ class TestBenchmark:
         monkeypatch.setattr(script, "train_rival", train)
         given = argparse.Namespace(
             threads=1, output=tmp_path, data=sets[1:], only=[], weights=None, device="cpu",
-            epochs=None, until=time.time() + 60,
+            epochs=None, times=1, scan_rate=None, until=time.time() + 60,
         )  # fmt: skip
         jobs_left: Any = queue.Queue()
         for seed in range(2):
@@ -554,6 +599,8 @@ class TestCommand:
         [
             (("--deep-seeds", "0"), "--deep-seeds must be at least 1. Got 0."),
             (("--deep-epochs", "-1"), "--deep-epochs must be at least 1. Got -1."),
+            (("--deep-times", "0"), "--deep-times must be at least 1. Got 0."),
+            (("--deep-scan-rate", "0"), "--deep-scan-rate must be a number greater than 0. Got 0"),
             (("--deep-weights", "none.pth"), "--deep-weights must be a file of weights. Got"),
         ],
     )
@@ -574,11 +621,14 @@ class TestCommand:
             "flawsort.research.paper.run.run_paper",
             lambda names, setting, **_: asked.append(setting) or [],
         )
-        options = ("--deep", "--deep-seeds", "5", "--deep-epochs", "7", "--deep-weights")
+        options = ("--deep", "--deep-seeds", "5", "--deep-epochs", "7", "--deep-times", "2")
+        options += ("--deep-scan-rate", "5", "--deep-weights")
         answer = cli(
             "paper", "--data", str(sets[1]), "-t", "clusterers", *options, str(weights), *SMALL
         )
         assert answer.code == 0
         (setting,) = asked
         assert setting.deep is True
-        assert setting.training == Training(n_seeds=5, n_epochs=7, weights=weights)
+        assert setting.training == Training(
+            n_seeds=5, n_epochs=7, times=2, scan_rate=5, weights=weights
+        )

@@ -28,6 +28,7 @@ from flawsort.research.paper import layout as sheet
 from flawsort.research.paper.example_figures import hausdorff_picks, heat_of
 from flawsort.research.paper.figures import FIGURES
 from flawsort.research.paper.layout import set_name, type_name
+from flawsort.research.paper.maximum_figure import farthest, misled_most
 from flawsort.research.paper.methods import PAPER, represent, scores_of
 from flawsort.research.paper.protocol import find_tasks
 from flawsort.research.paper.shared import PreparedSet
@@ -37,13 +38,22 @@ from helpers.oracles import naive_nearest
 from helpers.plates import SIDE, plate
 
 GROUPS = ("object", "texture", "mtd")
-DRAWN = ("purity", "tau", "top-k", "labelled-normals", "feature-extractors", "patch-vs-holistic")
+DRAWN = (
+    "purity",
+    "tau",
+    "tau-absolute",
+    "top-k",
+    "labelled-normals",
+    "feature-extractors",
+    "patch-vs-holistic",
+)
 KINDS = ("dent", "streak", "good")
 # PNG files in few pixels, which take less time.
 DPI = 50
 draw = partial(figures.draw, dpi=DPI)
 draw_attention = partial(figures.draw_attention, dpi=DPI)
 draw_clusters = partial(figures.draw_clusters, dpi=DPI)
+draw_maximum = partial(figures.draw_maximum, dpi=DPI)
 
 
 def nmi(group: str, row: str) -> float:
@@ -129,7 +139,7 @@ class TestFiles:
             assert min(picture.size) > 1.5 * DPI
 
     def test_every_figure_is_listed(self) -> None:
-        assert tuple(FIGURES) == (*DRAWN, "attention", "clusters")
+        assert tuple(FIGURES) == (*DRAWN, "attention", "clusters", "maximum")
         assert set(DRAWN) <= set(TABLES)
 
     def test_no_pyplot(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -204,6 +214,20 @@ class TestSweeps:
             assert drawn == {
                 tuple(nmi(group, f"{method} {value:g}") for value in values) for group in GROUPS
             }
+
+    def test_nothing_is_cut_off(self, seen: list[Any], tmp_path: Path) -> None:
+        part = filled("tau")
+        higher = tuple(
+            replace(cell, value=cell.value + 0.3)
+            if cell.value is not None and cell.row.startswith("wa-semi")
+            else cell
+            for cell in part.cells
+        )
+        draw("tau", [replace(part, cells=higher)], tmp_path)
+        for axes in seen[0].axes:
+            low, high = axes.get_ylim()
+            assert low == 0
+            assert high > max(max(line.get_ydata()) for line in axes.lines)
 
     def test_words(self, tmp_path: Path) -> None:
         svg, _ = draw("tau", [filled("tau")], tmp_path)
@@ -513,6 +537,42 @@ class TestAttention:
     def test_rows_are_checked(self, prepared: PreparedSet, tmp_path: Path) -> None:
         with pytest.raises(OptionError, match=r"rows must be at least 1\. Got 0\."):
             draw_attention(prepared, tmp_path, rows=0)
+
+
+class TestMaximum:
+    def test_who_is_misled_and_what_lacks_it_by_plain_loops(self, prepared: PreparedSet) -> None:
+        image, patch = misled_most(prepared)
+        bags, n = prepared.bags, len(prepared.bags)
+        far = np.zeros((n, n, bags.n_patches))
+        for i in range(n):
+            for j in set(range(n)) - {i}:
+                far[i, j] = naive_nearest(bags.patches[i], bags.patches[j])[0]
+        others = [[j for j in range(n) if j != i] for i in range(n)]
+        weights = []
+        for scores in (
+            np.array([far[i, others[i]].max(axis=0) for i in range(n)]),
+            np.array([far[i, others[i]].mean(axis=0) for i in range(n)]),
+        ):
+            raised = np.exp(scores / (0.3 * scores.std()))
+            weights.append(raised / raised.sum(axis=1, keepdims=True))
+        gained = np.where(prepared.mask_shares > 0, -np.inf, weights[0] - weights[1])
+        assert gained[image, patch] > gained.max() - 1e-3
+        assert prepared.mask_shares[image, patch] == 0
+        found = farthest(prepared, image, patch)
+        assert sorted(row for row, _ in found) == others[image]
+        for row, distance in found:
+            assert distance == pytest.approx(far[image, row, patch], abs=2e-4)
+        assert [one for _, one in found] == sorted((one for _, one in found), reverse=True)
+
+    def test_files(self, prepared: PreparedSet, tmp_path: Path) -> None:
+        paths = draw_maximum(prepared, tmp_path)
+        assert paths == [tmp_path / f"maximum-plate.{kind}" for kind in ("svg", "png")]
+        words = paths[0].read_text("utf-8")
+        assert ">Maximum<" in words
+        assert words.count(">lacks it (") == 3
+        again = draw_maximum(prepared, tmp_path / "again", stem="other")
+        assert [one.name for one in again] == ["other.svg", "other.png"]
+        assert [one.read_bytes() for one in again] == [one.read_bytes() for one in paths]
 
 
 class TestClusters:

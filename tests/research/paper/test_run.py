@@ -20,11 +20,14 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist, squareform
 from sklearn.metrics import adjusted_rand_score, f1_score, normalized_mutual_info_score
 
+import flawsort.fitting.foresight as foresight
 import flawsort.images.find as files_module
+import flawsort.research.paper.run as run_module
 import flawsort.research.paper.shared as shared_module
 from flawsort.backbones import load_backbone
 from flawsort.core.errors import FlawsortError, InputError, OptionError
 from flawsort.images.view import View
+from flawsort.research.paper.deep_rows import Training
 from flawsort.research.paper.measurements import Job, run_job
 from flawsort.research.paper.methods import (
     PAPER,
@@ -90,6 +93,16 @@ class TestProtocol:
         assert [task.name for task in tasks] == ["bottle", "leather", "mtd"]
         assert [task.group for task in tasks] == ["object", "texture", "mtd"]
         assert [task.n_classes for task in tasks] == [3, 3, 3]
+
+    def test_combined_may_be_left_out_before_clustering(self, sets: tuple[Path, Path]) -> None:
+        (kept, *_), (bottle, *_) = (find_tasks(sets, leave_out=one) for one in (False, True))
+        rows = [row for row, label in enumerate(kept.data.labels) if label != "combined"]
+        assert len(rows) < len(kept.truth)
+        assert bottle.data.labels == tuple(kept.data.labels[row] for row in rows)
+        assert bottle.data.images.digests == tuple(kept.data.images.digests[row] for row in rows)
+        assert bottle.data.masks == tuple(kept.data.masks[row] for row in rows)
+        assert (bottle.n_classes, bottle.data.normals) == (kept.n_classes, kept.data.normals)
+        assert list(bottle.counted) == list(range(len(rows)))
 
     def test_combined_is_clustered_and_not_counted(self, sets: tuple[Path, Path]) -> None:
         bottle = find_tasks(sets)[0]
@@ -215,6 +228,25 @@ class TestRows:
         pooled = np.stack([w @ b for w, b in zip(weights, bottle.bags.patches, strict=True)])
         np.testing.assert_allclose(represent(bottle, "wa-mask").values, pooled, atol=2e-3)
 
+    @pytest.mark.parametrize("high", [1, 90, 255])
+    @pytest.mark.parametrize("size", [(70, 45), (20, 90)])
+    def test_masks_are_averaged_by_area(
+        self, prepared: list[PreparedSet], tmp_path: Path, size: tuple[int, int], high: int
+    ) -> None:
+        """size: width and height, of no whole number of pixels to a patch."""
+        folder = make_mvtec(tmp_path / "mvtec", ("bottle",))
+        mask = np.random.default_rng(0).random((size[1], size[0])) < 0.3
+        faint = np.where(mask, high, high // 2).astype(np.uint8)  # half of it is not marked
+        Image.fromarray(faint).save(folder / "bottle" / "ground_truth" / "cut" / "000_mask.png")
+        (task,) = find_tasks([folder])
+        one = PreparedSet(task, prepared[0].backbone, tmp_path)
+        rows, columns = one.bags.grid
+        found = one.mask_shares[task.truth.index("cut")].reshape(rows, columns)
+        # Each pixel is cut into as many parts as there are patches, so that parts fill patches.
+        fine = np.kron(mask, np.ones((rows, columns)))
+        cells = fine.reshape(rows, size[1], columns, size[0])
+        np.testing.assert_allclose(found, cells.mean(axis=(1, 3)), atol=1e-6)
+
     def test_max_hausdorff(self, bottle: PreparedSet, minima: NDArray[np.float64]) -> None:
         directed = minima.max(axis=2)
         both = np.maximum(directed, directed.T)
@@ -326,7 +358,8 @@ class TestTables:
         (deep,) = outcomes["clusterers"].filled
         assert cell(deep, "mtd", "deep/scan").paper == 0.071
         (pixels,) = outcomes["localisation"].filled
-        assert cell(pixels, "overall", "wa-semi", "pixel-auroc").paper == 0.973
+        assert cell(pixels, "overall", "wa-semi", "pixel-auroc-weights").paper == 0.973
+        assert cell(pixels, "overall", "wa-semi", "pixel-auroc").paper is None
 
     def test_the_papers_mean_over_the_same_sets(self, outcomes: dict[str, Outcome]) -> None:
         (main,) = outcomes["main"].filled
@@ -365,6 +398,24 @@ class TestTables:
         assert "k is the true number of types in each set: an oracle" in text
         assert re.search(r"object \(1 of 10\)", text)
         assert re.search(r"wa-semi +\d\.\d{3} \(0\.390\)", text)
+
+    def test_other_layers_than_the_last_are_named(
+        self, outcomes: dict[str, Outcome], sets: tuple[Path, Path]
+    ) -> None:
+        text = outcomes["patch-vs-holistic"].text
+        assert text.startswith("Patches against the whole image, not of the last layer (Table 4")
+        assert "The last hidden layer of efficientnet-lite2 is not known" in text
+        files = {path.suffix: path for path in outcomes["patch-vs-holistic"].files}
+        assert "The last hidden layer" in files[".tex"].read_text()
+        assert "(not its last layer)" in files[".svg"].read_text()
+        (main,) = outcomes["main"].filled
+        assert main.table.remark == ""
+
+    @pytest.mark.parametrize("name", ["resnet18", "resnet18:last"])
+    def test_the_last_layer_of_a_network_is_known(self, name: str) -> None:
+        table = TABLES["patch-vs-holistic"]
+        assert run_module._layer(name, table) == (table, "resnet18:last")
+        assert run_module._layer(name, TABLES["main"]) == (TABLES["main"], name)
 
     def test_csv_json_and_latex_hold_the_same_numbers(self, outcomes: dict[str, Outcome]) -> None:
         filled = outcomes["hausdorff"].filled
@@ -534,7 +585,8 @@ class TestRunning:
         with pytest.raises(KeyboardInterrupt):
             run_job(chosen, job, drawn=stop)
         (part,) = (chosen.folder / "figures").iterdir()
-        assert part.name == f"{job.key()}.part"
+        way = chosen.search if job.row == "wa-semi" else ""  # how normals were searched
+        assert part.name == f"{job.key()}{way}.part"
         if damage is not None:
             part.write_bytes(damage)
         clustered.clear()
@@ -544,7 +596,7 @@ class TestRunning:
         assert clustered == [job.clusterer] * (job.n_draws - there)
         assert told == list(range(2 if there else 1, job.n_draws + 1))
         assert [path.name for path in (chosen.folder / "figures").iterdir()] == [
-            f"{job.key()}.json"
+            f"{job.key()}{way}.json"
         ]
 
     def test_seeds_of_another_count_are_no_part(
@@ -698,8 +750,69 @@ class TestRunning:
         assert all("flawsort[paper]" in outcome.text for outcome in outcomes)
         assert (tmp_path / "tau.csv").is_file()
 
+    @pytest.mark.parametrize(
+        ("name", "others", "stem"),
+        [
+            ("main", {}, "main"),
+            ("main", {"options": Options(best=True)}, "main_temperature-best"),
+            (
+                "main",
+                {"options": Options(method=replace(PAPER, temperature=0.5), n_seeds=7)},
+                "main_temperature-0.5",
+            ),
+            (
+                "poolings",
+                {
+                    "options": Options(
+                        method=replace(PAPER, temperature=None, absolute_temperature=0.02),
+                        n_seeds=7,
+                    ),
+                    "exact": False,
+                },
+                "poolings_tau-0.02_seeds-7_approximate",
+            ),
+            ("tau", {"options": Options(method=replace(PAPER, temperature=0.5))}, "tau"),
+            (
+                "clusterers",
+                {"training": Training(times=5, scan_rate=5.0), "leave_out": True},
+                "clusterers_deep-times-5_deep-scan-rate-5_without-combined",
+            ),
+            ("main", {"training": Training(times=5)}, "main"),
+            ("main", {"view": View(resample="bicubic")}, "main_resample-bicubic"),
+            ("tau", {"view": View(resample="bicubic")}, "tau_resample-bicubic"),
+            ("attention", {"split_seed": 3}, "attention_split-seed-3"),
+            (
+                "clusterers",
+                {"training": Training(weights=Path("of mine/resnet50 (v2).pth"))},
+                "clusterers_deep-weights-resnet50--v2-",
+            ),
+            ("main", {"training": Training(weights=Path("resnet50.pth"))}, "main"),
+        ],
+    )
+    def test_files_are_named_by_what_is_not_usual(
+        self, tmp_path: Path, name: str, others: dict[str, Any], stem: str
+    ) -> None:
+        assert Setting(data=(), output=tmp_path, **others).stem(name) == stem
+
+    def test_another_setting_overwrites_nothing(
+        self, sets: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        run_paper(["hausdorff"], setting(sets[:1], tmp_path))
+        before = (tmp_path / "hausdorff.txt").read_bytes()
+        run_paper(["hausdorff"], setting(sets[:1], tmp_path, leave_out=True))
+        assert (tmp_path / "hausdorff.txt").read_bytes() == before
+        text = (tmp_path / "hausdorff_without-combined.txt").read_text("utf-8")
+        assert "combined left out before clustering" in text
+
+    def test_a_sweep_names_no_temperature(self, sets: tuple[Path, Path], tmp_path: Path) -> None:
+        (outcome,) = run_paper(["tau-absolute"], setting(sets[1:], tmp_path))
+        (part,) = json.loads((tmp_path / "tau-absolute.json").read_text("utf-8"))
+        assert not {"temperature", "tau"} & set(part["settings"])
+        (filled,) = outcome.filled
+        assert cell(filled, "mtd", "wa 0.02").value is not None
+
     def test_settings_are_written(self, sets: tuple[Path, Path], tmp_path: Path) -> None:
-        run_paper(["main"], setting(sets[1:], tmp_path, exact=True))
+        run_paper(["main"], setting(sets[1:], tmp_path))
         (part,) = json.loads((tmp_path / "main.json").read_text("utf-8"))
         assert part["settings"] == {
             "temperature": 0.3,
@@ -710,6 +823,47 @@ class TestRunning:
             "split seed": 0,
         }
         assert "Settings: temperature 0.3, " in (tmp_path / "main.txt").read_text("utf-8")
+
+    def test_an_approximate_search_is_told_with_what_it_found(
+        self, sets: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        chosen = setting(sets, tmp_path, exact=False)
+        (main, shares, hausdorff) = run_paper(["main", "labelled-normals", "hausdorff"], chosen)
+        said = (
+            "Normals were searched approximately, in inverted lists. The highest-scoring patches "
+            r"whose nearest one was found: bottle [0-9.]+% of {0}, leather [0-9.]+% of {0}, "
+            r"mtd [0-9.]+% of {0}\."
+        )
+        assert re.search(said.format("80"), main.text)
+        # Three draws of each of six shares, and all.
+        assert re.search(said.format("1,520"), shares.text)
+        assert "inverted lists." not in hausdorff.text
+        (part,) = json.loads((tmp_path / "main_approximate.json").read_text("utf-8"))
+        assert part["settings"]["search among normals"] == "approximate, in inverted lists"
+        (again,) = run_paper(["main"], chosen)
+        assert again.text == main.text
+        (exact,) = run_paper(["main"], setting(sets, tmp_path))
+        assert "inverted lists" not in exact.text
+        assert "search among normals exact" in exact.text
+
+    def test_long_comparisons_are_foretold(
+        self, sets: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(foresight, "SLOWEST", 0.0)
+        pair = 2 * 64 * 64 * 168
+        monkeypatch.setattr(foresight, "comparing_rate", lambda *given: pair / 60)
+        told: list[str] = []
+        some, chosen = ["main", "hausdorff", "top-k"], setting(sets[1:], tmp_path)
+        run_paper(some, chosen, notice=told.append)
+        engine = "Patches are compared exactly (NumPy on the CPU, float32), which takes about"
+        # 10 images with each other and with 8 normals; then the mean-mean distances of all pairs.
+        assert told == [
+            f"main: {engine} 2.1 hours. --approximate is faster, and then the results say how much "
+            "of it is right.",
+            f"hausdorff: {engine} 45 minutes.",
+        ]
+        run_paper(some, chosen, notice=told.append)
+        assert len(told) == 2
 
     def test_only_some_of_the_sets(self, sets: tuple[Path, Path], tmp_path: Path) -> None:
         (found,) = run_paper(["main"], setting(sets, tmp_path, only=("leather",)))

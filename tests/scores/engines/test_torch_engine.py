@@ -21,6 +21,7 @@ from helpers.bags import Array, unit_vectors
 from helpers.engine_checks import (
     Told,
     check_bank,
+    check_duplicates,
     check_expected,
     check_means,
     check_peers,
@@ -31,11 +32,11 @@ from helpers.engine_checks import (
 )
 
 # Squared distances in single precision; see test_nearest.py.
-SINGLES = 4e-6
-# Products of halves are rounded to halves on the way out: a cosine near one to 2**-12.
+SINGLES = 6e-6
+# Half of a squared distance, at most 2, is rounded to halves on the way out: to 2**-11 of it.
 HALVES = 2e-3
-# Operands and results rounded to eight bits, 2**-9 each; 2 - 2 cos doubles it.
-BFLOATS = 6 * 2**-9
+# Operands and results rounded to eight bits: to 2**-9 each, and to 2**-8 of half of what is 4.
+BFLOATS = 10 * 2**-9
 
 
 # ---- statistics that are told of many pairs at once ----
@@ -177,6 +178,11 @@ def test_torch_does_the_rest() -> None:
                 check_means(on_torch(arithmetic), n, n_patches, masked=masked)
 
 
+@pytest.mark.parametrize("arithmetic", [arithmetic for arithmetic, _ in ARITHMETIC])
+def test_duplicates_are_at_no_distance_in_torch(arithmetic: Any) -> None:
+    check_duplicates(on_torch(arithmetic))
+
+
 def test_torch_gives_what_the_cpu_engine_gives() -> None:
     patches = some_bags("clumped", 6, 30, 8)
     results = []
@@ -277,3 +283,12 @@ def test_patches_that_do_not_fit(torch: Any, monkeypatch: pytest.MonkeyPatch) ->
         "The GPU's memory (0.2 of 8.0 GB free) does not hold the patches to compare with. Free "
         "some of it, compare with fewer peers, or use the CPU."
     )
+
+
+@pytest.mark.parametrize("arithmetic", ["bfloat16", "float32"])
+def test_the_same_in_single_precision(arithmetic: Any) -> None:
+    one = on_torch(arithmetic)
+    single = one.in_single_precision()
+    assert single.single_precision
+    assert single.name == "torch on the CPU, float32"
+    assert (single is one) == (arithmetic == "float32")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from flawsort.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from flawsort.core.records import SetAside
+    from flawsort.core.records import Floats, Ints, SetAside
     from flawsort.labels.groups import Labelling
     from flawsort.outputs.exports.content import Content
     from flawsort.outputs.exports.writing import Link
@@ -26,7 +26,9 @@ class Format:
     """An export format. name: the value of --format. title: as shown on pages. words: a line about
     what it writes. writer: "module:function" in this package; the module is imported when an export
     is written, so that --help loads none of them. suffix: of a format that is a single file; "" for
-    a folder. images: whether the export holds image files.
+    a folder. images: whether the export holds image files. unknown: what becomes of regions that
+    show no group, unless people choose; "" for a format without regions. splits: whether images are
+    split into those for training and for validation.
 
     The function is a Writer: it writes the content to a new folder, or to the path of a single
     file, and returns the images that it left out with the reasons.
@@ -38,6 +40,8 @@ class Format:
     writer: str
     suffix: str = ""
     images: bool = True
+    unknown: str = "mark"
+    splits: bool = False
 
     def write(self, content: Content, path: Path, link: Link) -> list[SetAside]:
         module, function = self.writer.split(":")
@@ -54,6 +58,7 @@ FORMATS = {
             "tables of images, regions and groups as CSV",
             "tables:write_csv",
             images=False,
+            unknown="",
         ),
         Format(
             "parquet",
@@ -61,20 +66,31 @@ FORMATS = {
             "the same tables as parquet",
             "tables:write_parquet",
             images=False,
+            unknown="",
         ),
-        Format("folders", "Folders", "a folder for each group with its images", "folders:write"),
+        Format(
+            "folders",
+            "Folders",
+            "a folder for each group with its images",
+            "folders:write",
+            unknown="",
+        ),
         Format("coco", "COCO", "COCO instances: regions as boxes and masks", "coco:write"),
         Format(
             "yolo",
             "YOLO (detection)",
             "YOLO boxes for Ultralytics, split for training and validation",
             "yolo:write_detect",
+            unknown="leave-out",
+            splits=True,
         ),
         Format(
             "yolo-classify",
             "YOLO (classification)",
             "YOLO class folders, split for training and validation",
             "yolo:write_classify",
+            unknown="",
+            splits=True,
         ),
         Format(
             "cvat",
@@ -107,14 +123,16 @@ FORMATS = {
             "book:write",
             suffix=".html",
             images=False,
+            unknown="",
         ),
         Format(
             "book-pdf",
             "Defect book (PDF)",
             "the defect book as a PDF, printed by Chromium",
-            "pdf:write",
+            "book:write_pdf",
             suffix=".pdf",
             images=False,
+            unknown="",
         ),
     )
 }
@@ -122,6 +140,51 @@ FORMATS = {
 
 LINKS = ("copy", "link", "hardlink")
 """How images get into an export: as copies, symbolic links or hard links."""
+
+
+UNKNOWN_REGIONS = ("mark", "leave-out")
+"""What may become of regions that show no group."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How an export is written.
+
+    link: one of LINKS. unknown: one of UNKNOWN_REGIONS; None for what the format usually does. by:
+    what makes a lot of images that stay on one side of a split: day, week, month, folder, or a CSV
+    file; None for no lots. overwrite: replace an earlier export.
+    """
+
+    link: str = "copy"
+    unknown: str | None = None
+    by: str | Path | None = None
+    overwrite: bool = False
+
+    def check(self, format: Format) -> None:
+        """OptionError if a choice is not accepted, or does not suit the format."""
+        _check("link", self.link, LINKS)
+        if self.link != "copy" and not format.images:
+            raise OptionError(
+                f"is for formats with images, and {format.name} has none. Got '{self.link}'.",
+                parameter="link",
+            )
+        if self.unknown is not None:
+            _check("unknown", self.unknown, UNKNOWN_REGIONS)
+            if not format.unknown:
+                raise OptionError(
+                    f"is for formats with boxes, and {format.name} has none. Got '{self.unknown}'.",
+                    parameter="unknown",
+                )
+        if self.by is not None and not format.splits:
+            split = ", ".join(one.name for one in FORMATS.values() if one.splits)
+            raise OptionError(
+                f"is for formats that are split for validation ({split}). Got '{self.by}' with "
+                f"{format.name}.",
+                parameter="by",
+            )
+
+
+USUAL = Choices()
 
 
 @dataclass(frozen=True)
@@ -139,35 +202,21 @@ def export_run(
     format: str,
     output: Path,
     *,
-    link: str = "copy",
-    overwrite: bool = False,
-) -> list[Path]:
-    """Write a run with its current groups for another tool. Returns the files written.
+    probability: Floats | None = None,
+    regions: Ints | None = None,
+    choices: Choices = USUAL,
+) -> Written:
+    """Write a run with its current groups for another tool.
 
     format: one of FORMATS. output: a folder, or a file if the format has a suffix; it is written
-    completely or not at all. link: one of LINKS. Images whose files are missing or changed are left
-    out and listed in left-out.txt. The same run and groups give the same bytes.
+    completely or not at all. Images whose files are missing or changed are left out and listed in
+    left-out.txt. The same run and groups give the same bytes. probability: (n_images,), how sure
+    the taught model is of each image's group, nan where it says nothing. regions: (n_regions,), the
+    group that each region shows (`labels.regions`); None for the groups of their clusters.
     """
-    return write_export(run, labelling, format, output, link=link, overwrite=overwrite).paths
-
-
-def write_export(
-    run: Run,
-    labelling: Labelling,
-    format: str,
-    output: Path,
-    *,
-    link: str = "copy",
-    overwrite: bool = False,
-) -> Written:
-    """Like `export_run`, but also returns the images that were left out."""
     _check("format", format, FORMATS)
-    _check("link", link, LINKS)
-    chosen, how = FORMATS[format], cast("Link", link)
-    if link != "copy" and not chosen.images:
-        raise OptionError(
-            f"is for formats with images, and {format} has none. Got '{link}'.", parameter="link"
-        )
+    chosen = FORMATS[format]
+    choices.check(chosen)
     from flawsort.outputs.exports.content import gather_content
     from flawsort.outputs.exports.writing import (
         MARKER,
@@ -176,12 +225,23 @@ def write_export(
         writing_folder,
     )
 
+    def write(place: Path) -> list[SetAside]:
+        content = gather_content(
+            run,
+            labelling,
+            probability=probability,
+            regions=regions,
+            unknown=choices.unknown or chosen.unknown,
+            by=choices.by,
+        )
+        return chosen.write(content, place, cast("Link", choices.link))
+
     if chosen.suffix:
-        with writing_file(output, chosen.suffix, overwrite=overwrite) as path:
-            left_out = chosen.write(gather_content(run, labelling), path, how)
+        with writing_file(output, chosen.suffix, overwrite=choices.overwrite) as path:
+            left_out = write(path)
         return Written([output], left_out)
-    with writing_folder(output, format, run, overwrite=overwrite) as folder:
-        left_out = chosen.write(gather_content(run, labelling), folder, how)
+    with writing_folder(output, format, run, overwrite=choices.overwrite) as folder:
+        left_out = write(folder)
         write_left_out(folder, left_out)
         files = sorted(path for path in folder.rglob("*") if not path.is_dir())
         names = [path.relative_to(folder) for path in files if path.name != MARKER]

@@ -21,11 +21,14 @@ from flawsort.core.records import SetAside
 from flawsort.core.text import clean, pluralise
 from flawsort.embeddings.heat import colour_table, overlay
 from flawsort.embeddings.regions import Outlines
+from flawsort.images.originals import aspect_of, kept_picture
 from flawsort.images.view import UnreadableImage, thumbnail
-from flawsort.labels.groups import Group
+from flawsort.labels.groups import SEVERITY_TITLES, Group
 from flawsort.outputs.exports.content import Content
 from flawsort.outputs.exports.examples import Chosen, choose
 from flawsort.outputs.exports.writing import Link, write_text
+from flawsort.outputs.printing import print_page
+from flawsort.outputs.web import bundle, script_policy, shared_script
 
 # The side of pictures that the run has no thumbnail of, in pixels.
 SIDE = 256
@@ -35,21 +38,31 @@ _ROLES = {"flaw": "kind of flaw", "unsure": "unsure", "normal": "no flaw"}
 
 @dataclass(frozen=True)
 class Example:
-    """An image in the book. picture, heat: JPEGs as data URLs. aspect: width over height. frames:
-    of its regions, as CSS and title. note: a remark under the picture."""
+    """An image in the book. picture, heat: JPEGs as data URLs. aspect: width over height. close_up,
+    match: of its most unusual place, and of the best matching one, or "". close_aspect: theirs.
+    frames: of its regions, as CSS and title. note: a remark under the picture."""
 
     name: str
     picture: str
     heat: str
     aspect: float
+    close_up: str
+    match: str
+    close_aspect: float
     frames: tuple[tuple[str, str], ...]
     note: str
-    confirmed: bool
+    decided: bool
 
 
 def write(content: Content, path: Path, link: Link) -> list[SetAside]:
     """The book as a file. Images whose files are missing are shown from their thumbnails."""
     write_text(path, render_book(content))
+    return []
+
+
+def write_pdf(content: Content, path: Path, link: Link) -> list[SetAside]:
+    """The book as a PDF file."""
+    path.write_bytes(print_page(render_book(content)))
     return []
 
 
@@ -59,7 +72,12 @@ def render_book(content: Content) -> str:
     total = len(content.run)
     present = [chapter for chapter in chapters if chapter["n"]]
     manifest = content.run.manifest
+    tiles = any(_has_close_ups(chapter) for chapter in chapters)
+    script = _script() if tiles else ""
     return _template().render(
+        csp=script_policy(script),
+        script=Markup(script),
+        tiles=tiles,
         style=Markup(
             _source("flawsort.outputs.report", "style.css") + _source(__package__, "book.css")
         ),
@@ -70,12 +88,17 @@ def render_book(content: Content) -> str:
         total=total,
         roles={role: [c for c in present if c["role"] == role] for role in _ROLES},
         words=_ROLES,
-        confirmed=int(content.labelling.confirmed.sum()),
+        decided=content.n_decided,
         several=sum(len(kinds) > 1 for kinds in content.kinds),
         n_normals=int(manifest.get("n_normals") or 0),
         mode=clean(content.run.mode),
         version=__version__,
     )
+
+
+def _script() -> str:
+    modules = {"difference.js": shared_script("difference.js")}
+    return bundle("book.js", modules | {"book.js": _source(__package__, "book.js")})
 
 
 def _chapters(content: Content) -> list[dict[str, Any]]:
@@ -94,11 +117,13 @@ def _chapters(content: Content) -> list[dict[str, Any]]:
                 "id": group.id,
                 "title": content.titles[group.id],
                 "role": group.role,
+                "severity": SEVERITY_TITLES.get(group.severity, ""),
+                "note": clean(group.note),
                 "colour": colours[group.id],
                 "shape": group.shape,
                 "n": len(rows),
                 "share": len(rows) / total,
-                "confirmed": int(content.labelling.confirmed[rows].sum()),
+                "decided": sum(map(content.decided, rows.tolist())),
                 "also": others.count(group.id),
                 "strips": _strips(content, chosen.get(group.id), easel),
             }
@@ -139,6 +164,10 @@ def _ordered(content: Content) -> list[Group]:
     return sorted(content.groups, key=lambda g: (roles.index(g.role), -sizes[g.id], g.id))
 
 
+def _has_close_ups(chapter: dict[str, Any]) -> bool:
+    return any(one.close_up for strip in chapter["strips"] for one in strip["examples"])
+
+
 class _Easel:
     """Draws images with their heat maps, each once."""
 
@@ -156,15 +185,19 @@ class _Easel:
             if drawn is None:
                 continue
             picture, heat, aspect = drawn
+            close_up, match = self._close_ups(row)
             found.append(
                 Example(
                     clean(self._content.run.names[row]),
                     picture,
                     heat,
                     aspect,
+                    _data_url(close_up) if close_up else "",
+                    _data_url(match) if match else "",
+                    aspect_of(close_up) if close_up else 1.0,
                     tuple(self._frames(row)),
                     (notes or {}).get(row, ""),
-                    self._content.confirmed(row),
+                    self._content.decided(row),
                 )
             )
         return found
@@ -179,13 +212,20 @@ class _Easel:
             except (UnreadableImage, OSError):
                 return None
             stored = _jpeg(made)
-        with Image.open(io.BytesIO(stored)) as opened:
-            image = opened.convert("RGB")
+        image = kept_picture(stored)
         scores = np.array(run.scores[row], np.float64)
         if run.valid is not None:
             scores[~run.valid[row]] = run.heat.low
         hot = overlay(image, scores, run.grid, run.heat)
         return _data_url(stored), _data_url(_jpeg(hot)), image.width / image.height
+
+    def _close_ups(self, row: int) -> tuple[bytes, bytes]:
+        """The most unusual place and the best matching one, as JPEGs; empty bytes without."""
+        run = self._content.run
+        if not self._content.regions[row]:
+            return b"", b""  # nothing is unusual there
+        here, there = (b"" if one is None else one[row] for one in (run.close_ups, run.matches))
+        return here, there
 
     def _frames(self, row: int) -> Iterable[tuple[str, str]]:
         """A frame around each region that resembles a group, in the group's colour."""

@@ -30,11 +30,17 @@ def write(content: Content, folder: Path, link: Link) -> list[SetAside]:
 
 def _document(content: Content, pictures: list[Picture]) -> dict[str, Any]:
     roles = {group.id: group.role for group in content.groups}
+    severities = {group.id: group.severity for group in content.groups}
     return {
         "info": {"description": "Exported from flawsort", "version": __version__},
         "licenses": [],
         "categories": [
-            {"id": _category(content, group), "name": title, "supercategory": roles.get(group, "")}
+            {
+                "id": _category(content, group),
+                "name": title,
+                "supercategory": roles.get(group, ""),
+                "flawsort_severity": severities.get(group, ""),
+            }
             for group, title in content.label_titles().items()
         ],
         "images": [_image(content, picture) for picture in pictures],
@@ -59,8 +65,11 @@ def _image(content: Content, picture: Picture) -> dict[str, Any]:
         "flawsort_name": picture.name,
         "flawsort_group": content.title(picture.row),
         "flawsort_role": content.role(picture.row),
+        "flawsort_severity": content.severity(picture.row),
+        "flawsort_note": content.note(picture.row),
         "flawsort_kinds": content.kind_titles(picture.row),
-        "flawsort_confirmed": content.confirmed(picture.row),
+        "flawsort_probability": content.probability[picture.row],
+        "flawsort_decided": content.decided(picture.row),
     }
 
 

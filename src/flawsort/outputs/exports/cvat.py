@@ -59,7 +59,7 @@ def _add_image(
     image = ElementTree.SubElement(
         root, "image", id=str(number), name=picture.file, width=str(width), height=str(height)
     )
-    source = "manual" if content.confirmed(picture.row) else "auto"
+    source = "manual" if content.decided(picture.row) else "auto"
     for kind in content.kinds[picture.row]:
         ElementTree.SubElement(image, "tag", label=labels[kind], source=source)
     for place, region in enumerate(picture.regions, start=1):

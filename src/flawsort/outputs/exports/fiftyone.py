@@ -18,8 +18,9 @@ _LOADER = f'''"""Open this export in FiftyOne:
 Or in Python, from this folder: `from load_fiftyone import load; dataset = load()`.
 
 `label` is the group of an image, `kinds` are all kinds of flaw that it shows, its own first, and
-`role` is flaw, normal or unsure. `confirmed` says whether a person confirmed the group. `regions`
-are the places that stand out, with boxes, masks and how clearly each is like its group.
+`role` is flaw, normal or unsure. `severity` is critical, major, minor or none, empty if nobody said
+it, and `note` what people wrote about the image. `decided` says whether a person decided the group.
+`regions` are the places that stand out, with boxes, masks and how clearly each is like its group.
 """
 
 import json
@@ -52,10 +53,14 @@ def load(name=None):
         image = images[sample["coco_id"]]
         kinds = [fo.Classification(label=kind) for kind in image["flawsort_kinds"]]
         sample["name"] = image["flawsort_name"]
-        sample["label"] = fo.Classification(label=image["flawsort_group"])
+        sample["label"] = fo.Classification(
+            label=image["flawsort_group"], confidence=image["flawsort_probability"]
+        )
         sample["kinds"] = fo.Classifications(classifications=kinds)
         sample["role"] = image["flawsort_role"]
-        sample["confirmed"] = image["flawsort_confirmed"]
+        sample["severity"] = image["flawsort_severity"]
+        sample["note"] = image["flawsort_note"]
+        sample["decided"] = image["flawsort_decided"]
         for region in sample["regions"].detections if sample["regions"] else ():
             region.confidence = attributes[region.coco_id]["confidence"]
     return dataset

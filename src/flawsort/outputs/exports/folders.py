@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flawsort.core.records import SetAside
-from flawsort.core.tables import FLAG, TEXT, Column, Columns
+from flawsort.core.tables import TEXT, Column, Columns
 from flawsort.outputs.exports.content import Content, Picture, find_pictures
 from flawsort.outputs.exports.naming import flat_names, folder_names
-from flawsort.outputs.exports.tables import kind_titles
+from flawsort.outputs.exports.tables import SEVERITY_OF_IMAGE, kind_titles
 from flawsort.outputs.exports.writing import LEFT_OUT, Link, place_image, write_text
+from flawsort.runs.tables import ImageGroups, group_columns
 
 LIST = "images.csv"
 
@@ -43,15 +44,19 @@ class _Listed:
     files: list[tuple[str, Picture]]
 
 
+def _groups(listed: _Listed) -> ImageGroups:
+    content, rows = listed.content, [one.row for _, one in listed.files]
+    return ImageGroups(
+        [content.title(row) for row in rows],
+        [content.probability[row] for row in rows],
+        [content.decided(row) for row in rows],
+    )
+
+
 FILES = Columns[_Listed](
     Column("file", TEXT, "the file in the export", lambda of: [file for file, _ in of.files]),
     Column("name", TEXT, "of the image", lambda of: [one.name for _, one in of.files]),
-    Column(
-        "title",
-        TEXT,
-        "what its group is called",
-        lambda of: [of.content.title(one.row) for _, one in of.files],
-    ),
+    *group_columns(_groups),
     Column(
         "role",
         TEXT,
@@ -59,16 +64,22 @@ FILES = Columns[_Listed](
         lambda of: [of.content.role(one.row) for _, one in of.files],
     ),
     Column(
+        "severity",
+        TEXT,
+        SEVERITY_OF_IMAGE,
+        lambda of: [of.content.severity(one.row) for _, one in of.files],
+    ),
+    Column(
+        "note",
+        TEXT,
+        "what people wrote about the image",
+        lambda of: [of.content.note(one.row) for _, one in of.files],
+    ),
+    Column(
         "kinds",
         TEXT,
         "the titles of all its groups, with ; between",
         lambda of: [kind_titles(of.content, one.row) for _, one in of.files],
-    ),
-    Column(
-        "confirmed",
-        FLAG,
-        "whether a person has confirmed its group",
-        lambda of: [of.content.confirmed(one.row) for _, one in of.files],
     ),
 )
 """The columns of images.csv."""

@@ -27,9 +27,10 @@ task_categories:
     images = images.class_encode_column("label")  # labels as numbers
 
 `label` is the group of an image, `kinds` are all kinds of flaw that it shows, its own first;
-`role` is flaw, normal or unsure; `confirmed` says whether a person confirmed the group. `objects`,
-if there are any, are the regions that stand out: `bbox` in pixels (left, top, width, height),
-`category`, and `segmentation` as COCO's run lengths, column by column.
+`role` is flaw, normal or unsure; `severity` is critical, major, minor or none, empty if nobody said
+it; `note` is what people wrote about the image; `decided` says whether a person decided the group.
+`objects`, if there are any, are the regions that stand out: `bbox` in pixels (left, top, width,
+height), `category`, and `segmentation` as COCO's run lengths, column by column.
 """
 
 
@@ -37,12 +38,15 @@ def write(content: Content, folder: Path, link: Link) -> list[SetAside]:
     """train/ with the images and metadata.jsonl, and README.md."""
     pictures, left_out = find_pictures(content)
     has_regions = any(picture.regions for picture in pictures)
+    is_taught = any(content.probability[one.row] is not None for one in pictures)
     names = flat_names([METADATA, *(picture.name for picture in pictures)])[1:]
     lines = []
     for picture, name in zip(pictures, names, strict=True):
         place_image(picture.source, folder / SPLIT / name, link)
         entry = {"file_name": name, **_facts(content, picture)}
-        if has_regions:  # a column without any value would have no type
+        if is_taught:  # a column without any value would have no type
+            entry["probability"] = content.probability[picture.row]
+        if has_regions:
             entry["objects"] = _objects(content, picture)
         lines.append(json.dumps(entry, ensure_ascii=False, allow_nan=False))
     write_text(folder / SPLIT / METADATA, "\n".join([*lines, ""]))
@@ -56,8 +60,10 @@ def _facts(content: Content, picture: Picture) -> dict[str, Any]:
         "name": picture.name,
         "label": content.title(row),
         "role": content.role(row),
+        "severity": content.severity(row),
+        "note": content.note(row),
         "kinds": content.kind_titles(row),
-        "confirmed": content.confirmed(row),
+        "decided": content.decided(row),
         "width": picture.size[0],
         "height": picture.size[1],
     }

@@ -37,8 +37,8 @@ The images of this export are served by Label Studio itself, from this folder.
 4. Import `tasks.json`.
 
 In `tasks.json` the address of an image is `/data/local-files/?d=` and its path below this folder.
-The kinds, boxes and masks are predictions, from which annotators start. `name` and `confirmed` of a
-task hold the name of the image in the run and whether a person confirmed its group.
+The kinds, boxes and masks are predictions, from which annotators start. `name` and `decided` of a
+task hold the name of the image in the run and whether a person decided its group.
 """
 
 
@@ -98,7 +98,10 @@ def _task(content: Content, picture: Picture, labels: dict[int, str]) -> dict[st
             "name": picture.name,
             "group": labels[int(content.labelling.labels[row])],
             "role": content.role(row),
-            "confirmed": content.confirmed(row),
+            "severity": content.severity(row),
+            "note": content.note(row),
+            "probability": content.probability[row],
+            "decided": content.decided(row),
         },
         "predictions": [{"model_version": f"flawsort {__version__}", "result": [kinds, *regions]}],
     }

@@ -7,14 +7,12 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
-from flawsort.core.text import NO_TEXT, clean
+from flawsort.core.text import NO_TEXT, clean, is_device
 
 # A file name may have 255 bytes; this leaves room for a number after it and for temporary names.
 LONGEST_PART = 160
 
 _NO_FILE = re.compile(r'[<>:"/\\|?*]')
-# Names that Windows reserves for devices, with any suffix.
-_DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)", re.IGNORECASE)
 
 
 def safe_part(text: str) -> str:
@@ -23,7 +21,7 @@ def safe_part(text: str) -> str:
     # Avoid hidden files, command options, and folders that some readers skip.
     plain = re.sub(r"^(\.+|-+|_{2,})", "_", plain)
     plain = _shortened(plain, LONGEST_PART).rstrip(" .")
-    if _DEVICES.match(plain):
+    if is_device(plain):
         plain = f"_{plain}"
     return plain or "_"
 

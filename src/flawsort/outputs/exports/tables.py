@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from flawsort.core.records import SetAside
-from flawsort.core.tables import FLAG, INTEGER, NUMBER, TEXT, Column, Columns, Table, Type
+from flawsort.core.tables import INTEGER, NUMBER, TEXT, Column, Columns, Table, Type
 from flawsort.core.text import clean
-from flawsort.labels.groups import region_groups
 from flawsort.outputs.exports.content import UNKNOWN, Content
 from flawsort.outputs.exports.writing import Link, write_text
+from flawsort.runs.tables import ImageGroups, group_columns
 
+SEVERITY_OF_IMAGE = "of its group: critical, major, minor or none; empty if nobody said it"
 # Separates the kinds of an image. Within a title it is replaced by a comma.
 BETWEEN = ";"
 
@@ -59,6 +59,15 @@ def kind_titles(content: Content, row: int) -> str:
     return BETWEEN.join(title.replace(BETWEEN, ",") for title in content.kind_titles(row))
 
 
+def _groups(content: Content) -> ImageGroups:
+    rows = range(len(content.run))
+    return ImageGroups(
+        [content.title(row) for row in rows],
+        content.probability,
+        [content.decided(row) for row in rows],
+    )
+
+
 IMAGES = Columns[Content](
     Column("name", TEXT, "of the image", lambda of: [clean(name) for name in of.run.names]),
     Column(
@@ -68,9 +77,11 @@ IMAGES = Columns[Content](
         lambda of: [clean(path) for path in of.run.table["path"]],
     ),
     _of_images("sha256", TEXT, "of the file's bytes"),
-    Column("group", INTEGER, "the id of its group", lambda of: of.labelling.labels.tolist()),
-    _of_rows("title", TEXT, "what its group is called", Content.title),
+    *group_columns(_groups),
+    Column("group_id", INTEGER, "the id of its group", lambda of: of.labelling.labels.tolist()),
     _of_rows("role", TEXT, "of its group: flaw, normal or unsure", Content.role),
+    _of_rows("severity", TEXT, SEVERITY_OF_IMAGE, Content.severity),
+    _of_rows("note", TEXT, "what people wrote about the image", Content.note),
     _of_rows("kinds", TEXT, "the titles of all its groups, with ; between", kind_titles),
     _of_rows(
         "kind_groups",
@@ -78,24 +89,22 @@ IMAGES = Columns[Content](
         "the ids of all its groups, with ; between",
         lambda of, row: BETWEEN.join(map(str, of.kinds[row])),
     ),
-    _of_rows("confirmed", FLAG, "whether a person has confirmed its group", Content.confirmed),
     _of_images("cluster", INTEGER, "the cluster that was computed, before people changed it"),
     _of_images("score", NUMBER, "how unusual the image is"),
     _of_images("typicality", NUMBER, "1 for the most typical image of its cluster, falling to 0"),
     _of_images("flags", TEXT, "of duplicate, borderline, looks-normal, with ; between"),
 )
-"""The columns of images.csv and images.parquet: an image with its group as people left it."""
+"""The columns of images.csv and images.parquet: an image with its group as decided or suggested."""
 
 
 @dataclass(frozen=True)
 class _GroupedRegions:
     content: Content
 
-    @cached_property
+    @property
     def groups(self) -> list[int]:
-        """The current group of each region; UNKNOWN if it resembles none."""
-        groups: list[int] = region_groups(self.content.run, self.content.labelling).tolist()
-        return groups
+        """The current group of each region; UNKNOWN if it shows none."""
+        return list(self.content.of_regions)
 
     @property
     def titles(self) -> list[str]:
@@ -115,8 +124,8 @@ REGIONS = Columns[_GroupedRegions](
         "of the image",
         lambda of: [clean(name) for name in of.content.run.regions["name"]],
     ),
-    Column("group", INTEGER, "the id of the group that it is like, or -1", lambda of: of.groups),
-    Column("title", TEXT, "what that group is called, or nothing", lambda of: of.titles),
+    Column("group", TEXT, "what the group that it is like is called", lambda of: of.titles),
+    Column("group_id", INTEGER, "the id of that group, or -1", lambda of: of.groups),
     _of_regions("region", INTEGER, "counts from 0 within the image, the hottest first"),
     _of_regions("confidence", NUMBER, "how clearly it is like that group, 0 to 1"),
     _of_regions("score", NUMBER, "the score of its most unusual patch"),
@@ -134,17 +143,23 @@ def _sizes(content: Content) -> list[int]:
     return [len(content.labelling.members(group.id)) for group in content.groups]
 
 
-def _confirmed(content: Content) -> list[int]:
-    labelling = content.labelling
-    members = [labelling.members(group.id) for group in content.groups]
-    return [int(labelling.confirmed[rows].sum()) for rows in members]
+def _decided(content: Content) -> list[int]:
+    members = [content.labelling.members(group.id) for group in content.groups]
+    return [sum(map(content.decided, rows.tolist())) for rows in members]
 
 
 GROUPS = Columns[Content](
-    Column("group", INTEGER, "its id", lambda of: [group.id for group in of.groups]),
-    Column("title", TEXT, "what it is called", lambda of: [of.titles[one.id] for one in of.groups]),
+    Column("group", TEXT, "what it is called", lambda of: [of.titles[one.id] for one in of.groups]),
+    Column("group_id", INTEGER, "its id", lambda of: [group.id for group in of.groups]),
     Column("role", TEXT, "flaw, normal or unsure", lambda of: [group.role for group in of.groups]),
+    Column(
+        "severity",
+        TEXT,
+        "critical, major, minor or none; empty if nobody said it",
+        lambda of: [group.severity for group in of.groups],
+    ),
+    Column("note", TEXT, "what people wrote about it", lambda of: [one.note for one in of.groups]),
     Column("images", INTEGER, "how many images it has", _sizes),
-    Column("confirmed_images", INTEGER, "how many of them a person has confirmed", _confirmed),
+    Column("decided_images", INTEGER, "how many of them a person has decided", _decided),
 )
 """The columns of groups.csv and groups.parquet."""

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -14,7 +15,7 @@ from flawsort._version import __version__
 from flawsort.core.errors import InputError, OptionError
 from flawsort.core.records import RemoteFile, SetAside
 from flawsort.core.storage import new_file, new_folder, recover
-from flawsort.core.text import printable
+from flawsort.core.text import path_of, printable
 from flawsort.outputs.exports.content import Picture
 from flawsort.runs.run import Run
 
@@ -39,9 +40,15 @@ def writing_folder(output: Path, format: str, run: Run, *, overwrite: bool) -> I
     recover(output)
     _check_folder(output, run, overwrite)
     _make_parents(output)
-    with _plain_errors(output), new_folder(output) as partial:
-        write_json(partial / MARKER, {"export": format, "flawsort": __version__})
-        yield partial
+    # Somebody may have written there meanwhile. An export can be written again, so nobody waits for
+    # the disk.
+    checked = partial(_check_folder, output, run, overwrite)
+    with (
+        _plain_errors(output),
+        new_folder(output, durable=False, before_publish=checked) as folder,
+    ):
+        write_json(folder / MARKER, {"export": format, "flawsort": __version__})
+        yield folder
 
 
 @contextmanager
@@ -54,15 +61,11 @@ def writing_file(output: Path, suffix: str, *, overwrite: bool) -> Iterator[Path
         )
     if output.is_dir():
         raise OptionError(f"The output '{printable(output)}' is a folder. Name a {suffix} file.")
-    if output.exists() and not overwrite:
-        raise OptionError(
-            f"is needed to replace '{printable(output)}', which already exists. Or name another "
-            "file.",
-            parameter="overwrite",
-        )
+    checked = partial(_check_file, output, overwrite)
+    checked()
     _make_parents(output)
-    with _plain_errors(output), new_file(output) as partial:
-        yield partial
+    with _plain_errors(output), new_file(output, before_publish=checked) as file:
+        yield file
 
 
 def place_images(pictures: Sequence[Picture], folder: Path, link: Link) -> None:
@@ -78,7 +81,7 @@ def place_image(source: Path | RemoteFile, target: Path, link: Link) -> None:
         if isinstance(source, RemoteFile):
             target.write_bytes(source.read_bytes())
         elif link == "copy":
-            shutil.copy2(source, target)
+            _copy(source, target)
         elif link == "link":
             target.symlink_to(source.absolute())
         else:
@@ -89,6 +92,14 @@ def place_image(source: Path | RemoteFile, target: Path, link: Link) -> None:
         raise OptionError(
             f"'{printable(source)}' cannot be {how}: {error.strerror or error}.{advice}"
         ) from error
+
+
+def _copy(source: Path, target: Path) -> None:
+    """The content and its time, but not that it is read-only or locked: nobody could then remove
+    the export on Windows and macOS."""
+    shutil.copyfile(source, target)
+    found = source.stat()
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def write_json(path: Path, content: Any, *, indent: int | None = 2) -> None:
@@ -113,6 +124,15 @@ def write_left_out(folder: Path, left_out: Sequence[SetAside]) -> None:
         write_text(folder / LEFT_OUT, "\n".join([*lines, ""]))
 
 
+def _check_file(output: Path, overwrite: bool) -> None:
+    if output.exists() and not overwrite:
+        raise OptionError(
+            f"is needed to replace '{printable(output)}', which already exists. Or name another "
+            "file.",
+            parameter="overwrite",
+        )
+
+
 def _check_folder(output: Path, run: Run, overwrite: bool) -> None:
     if output.exists() and not output.is_dir():
         raise OptionError(f"The output '{printable(output)}' is a file. Name a folder.")
@@ -134,13 +154,34 @@ def _check_folder(output: Path, run: Run, overwrite: bool) -> None:
             "another folder.",
             parameter="overwrite",
         )
-    place = f"{os.path.realpath(output)}{os.sep}"
-    inside = [path for path in run.table["path"] if os.path.realpath(path).startswith(place)]
+    inside = _below(output, run.table["path"])
     if inside:
         raise InputError(
             f"The output folder '{printable(output)}' holds {len(inside)} of the images of "
             f"this run, such as '{inside[0]}', which would be lost. Name another folder."
         )
+
+
+def _below(folder: Path, paths: Sequence[str]) -> list[str]:
+    """The paths that lead into a folder. Folders are compared, not their names: macOS and Windows
+    do not tell Parts/ from parts/."""
+    known: dict[Path, bool] = {}
+    return [path for path in paths if _is_below(folder, path_of(path), known)]
+
+
+def _is_below(folder: Path, path: Path, known: dict[Path, bool]) -> bool:
+    """known: the answer for folders that were asked for before."""
+    above = Path(os.path.realpath(path)).parent
+    if above not in known:
+        known[above] = any(_is_same(folder, one) for one in (above, *above.parents))
+    return known[above]
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False
 
 
 def _make_parents(output: Path) -> None:

@@ -55,7 +55,7 @@ export const map = {
     const tip = $("tip");
     tip.hidden = i < 0;
     if (i < 0) return;
-    const words = el("span", { class: "tip-words" }, el("span", { class: "clip file" }, D.names[i]), `Group ${groupOf(i).id} · anomaly score ${figure(D.score[i])}`);
+    const words = el("span", { class: "tip-words" }, el("span", { class: "clip file" }, D.names[i]), `${groupOf(i).title} · anomaly score ${figure(D.score[i])}`);
     tip.replaceChildren(el("span", { class: "square" }, picture(i, 112)), words);
     const [box, [x, y]] = [canvas.getBoundingClientRect(), view.place(i)];
     placeTip(tip, box.left + x, box.top + y);

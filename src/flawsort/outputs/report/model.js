@@ -13,6 +13,9 @@ export const TREE = { n: N, merges: new Int32Array(unpack(D.merges)), heights: n
 const VECTORS = new Int16Array(unpack(D.vectors));
 const REGION_VECTORS = new Int16Array(unpack(D.regions.vectors));
 
+// What a group is called: as people left it at the saved cut of a reviewed run, else by its number.
+export const titleOf = (id, saved) => (saved && D.reviewed ? D.reviewed.titles[id] : `Group ${id}`);
+
 // Groups by size, ties by their smallest row. At the saved k they keep the table's numbers.
 function membership(k) {
   if (k !== D.k.saved) return cutTree(TREE, k).map((rows, rank) => ({ id: rank, rank, rows }));
@@ -62,14 +65,19 @@ function likeWhich(groups, centres, saved) {
   const byId = new Map(groups.map((group) => [group.id, group.rank]));
   return D.regions.cluster.map((id, r) => {
     if (id < 0) return -1;
-    if (saved) return byId.get(id);
+    if (saved) return byId.get(id) ?? -1;
     const far = centres.map((centre) => distance(r, centre, REGION_VECTORS));
     return far.indexOf(Math.min(...far));
   });
 }
 
-// For each image, the ranks of its own group and of the groups that its regions resemble.
-function kindsOf(groups, rank, like) {
+// For each image, the ranks of its own group and of the groups that its regions resemble, or that a
+// person gave it.
+function kindsOf(groups, rank, like, saved) {
+  if (saved && D.reviewed) {
+    const byId = new Map(groups.map((group) => [group.id, group.rank]));
+    return D.reviewed.kinds.map((ids) => ids.map((id) => byId.get(id)).filter((found) => found !== undefined));
+  }
   const kinds = Array.from(rank, (own) => [own]);
   like.forEach((kind, r) => {
     const of = kinds[D.regions.image[r]];
@@ -107,22 +115,23 @@ export function partition(k) {
   const groups = membership(k);
   const saved = k === D.k.saved;
   const { rank, own, margin, next, like } = measure(groups, saved);
-  if (saved) {
+  if (saved && !D.reviewed) {
     const byId = new Map(groups.map((group) => [group.id, group.rank]));
     D.runnerUp.forEach((id, i) => { if (byId.has(id) && byId.get(id) !== rank[i]) next[i] = byId.get(id); });
   }
-  const unlike = (i) => (saved && D.typicality[i] !== null ? -D.typicality[i] : own[i]);
+  const unlike = (i) => (saved && !D.reviewed && D.typicality[i] !== null ? -D.typicality[i] : own[i]);
   for (const group of groups) {
     group.rows = [...group.rows].sort((a, b) => unlike(a) - unlike(b) || own[a] - own[b] || a - b);
     group.score = mean(group.rows.map((i) => D.score[i]));
-    group.normal = looksNormal(group.rows);
+    group.title = titleOf(group.id, saved);
+    group.normal = saved && D.reviewed ? D.reviewed.normal.includes(group.id) : looksNormal(group.rows);
     // Nothing stands out in most of its images, so no region can be of its kind.
     group.plain = group.normal || group.rows.filter((i) => REGIONS_OF.has(i)).length < D.standingOutShare * group.rows.length;
     group.borderline = group.rows
       .filter((i) => margin[i] < D.borderlineBelow)
       .sort((a, b) => margin[a] - margin[b] || a - b);
   }
-  const kinds = kindsOf(groups, rank, like);
+  const kinds = kindsOf(groups, rank, like, saved);
   const out = { k, saved, groups, rank, margin, next, like, kinds };
   partitions.set(k, out);
   return out;

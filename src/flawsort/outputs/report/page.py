@@ -2,54 +2,70 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from flawsort.core.text import clean, pluralise
-from flawsort.outputs.report.payload import island, payload
-from flawsort.outputs.web import bundle, shared_scripts
+from flawsort.outputs.report.payload import island, payload, shown_groups
+from flawsort.outputs.report.reviewed import Reviewed, render_sections, style
+from flawsort.outputs.web import STYLES, bundle, script_policy, shared_scripts, shared_style
 from flawsort.runs.preview import PAGE, Limits, excerpt
 from flawsort.runs.run import Run
 
-SCRIPTS = ("model.js", "pictures.js", "charts.js", "report.js")
+SCRIPTS = ("model.js", "pictures.js", "box.js", "charts.js", "filters.js", "report.js")
 
 MODES = {
     "with normals": "compared with known-good images",
     "unsupervised": "compared with each other, no known-good images given",
     "uniform": "compared as whole images, all patches weighted equally",
+    "masks": "compared by what their masks mark",
+    "heat-maps": "compared by where their given heat maps are hot",
 }
 
 
 def render_report(
-    run: Run, evaluation: dict[str, Any] | None = None, *, limits: Limits = PAGE
+    run: Run,
+    evaluation: dict[str, Any] | None = None,
+    *,
+    reviewed: Reviewed | None = None,
+    limits: Limits = PAGE,
 ) -> str:
     """The report of a run as one HTML page that fetches nothing.
 
     evaluation: scores against truth labels, where there are any: nmi, ari, f1, f1_micro, purity,
     n_evaluated, excluded, true_k, classes, clusters, confusion (classes x clusters) and truth (a
-    label or None for each image). limits: of the images shown. The same run gives the same text.
+    label or None for each image). reviewed: what people made of the run; its groups take the place
+    of the clusters. limits: of the images shown. The same run gives the same text.
     """
-    n_images = len(run)
-    run, rows = excerpt(run, limits)
+    n_images, shown = len(run), None
+    if reviewed is None:
+        run, rows = excerpt(run, limits)
+    else:
+        content = reviewed.content
+        run, rows = excerpt(run, limits, content.labelling.labels, content.titles)
+        shown = shown_groups(content, rows)
     truth = [evaluation["truth"][row] for row in rows] if evaluation else None
-    data = payload(run, truth)
+    data = payload(run, truth, shown)
     modules = {**shared_scripts(), **{name: _source(name) for name in SCRIPTS}}
     script = bundle("report.js", modules)
+    styles = [_source("style.css"), *map(shared_style, STYLES)]
     clusters = run.manifest["clusters"]
-    k = data["k"]["saved"]
+    k, n_clusters = data["k"]["saved"], len(np.unique(run.labels))
     return _template().render(
-        csp=_policy(script),
-        style=Markup(_source("style.css")),
+        csp=script_policy(script),
+        style=Markup("".join(styles) + ("" if shown is None else style())),
         script=Markup(script),
         island=Markup(island(data)),
         k=k,
-        advice=advice_sentence(clusters, k),
+        reviewed=None if reviewed is None else Markup(render_sections(reviewed)),
+        edits=0 if reviewed is None else reviewed.n_edits,
+        n_clusters=n_clusters,
+        advice=advice_sentence(clusters, n_clusters),
         chosen=clusters.get("chosen"),
         slider=data["k"],
         evaluation=_evaluation(evaluation) if evaluation else None,
@@ -102,6 +118,11 @@ def _facts(run: Run, n: int) -> dict[str, Any]:
         ],
         "duplicates": [[clean(name) for name in group] for group in manifest.get("duplicates", [])],
         "warnings": [clean(text) for text in manifest.get("warnings") or []],
+        "findings": [
+            {"sentence": clean(one.sentence), "advice": clean(one.advice)}
+            for one in (run.health.findings if run.health else ())
+        ],
+        "not_looked_at": [clean(text) for text in run.health.not_looked_at] if run.health else [],
         "settings": _texts(manifest.get("settings") or {}),
         "versions": _texts(manifest.get("versions") or {}),
     }
@@ -150,15 +171,6 @@ def _template() -> Template:
     )
     environment.globals["count"] = pluralise
     return environment.from_string(_source("template.html"))
-
-
-def _policy(script: str) -> str:
-    """A content security policy that runs only this script and allows no fetches."""
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
 
 
 def _source(name: str) -> str:

@@ -3,6 +3,10 @@
 import { el } from "./dom.js";
 import { regionFrame } from "./marks.js";
 import { D, HEAT, HEAT_COLOURS, REGIONS_OF } from "./model.js";
+import { outlineOf } from "./outline.js";
+
+// What pictures show besides the image: heat as colours or as an outline; and what tiles show.
+export const shown = { outline: false, flaw: false };
 
 // Four neighbours and their weights for each of `size` pixels over `cells` cells (bicubic).
 function taps(cells, size) {
@@ -59,25 +63,65 @@ function drawHeat(canvas, i, target) {
   context.putImageData(image, 0, 0);
 }
 
-// An image in a square, its heat stretched exactly over it. target: pixels of heat, 0 for none.
-export function picture(i, target) {
-  const aspect = D.aspect[i];
-  const inner = el("span", { class: "picture" });
+const source = (jpeg) => `data:image/jpeg;base64,${jpeg}`;
+
+// left, top, width and height of an image's close-up, in fractions of its picture; null if it has none.
+export function closeUpBox(i) {
+  if (!D.closeUps?.pictures[i]) return null;
+  const [left, top, right, bottom] = D.closeUps.box.slice(4 * i, 4 * i + 4).map((side) => side / 10000);
+  return { left, top, width: right - left, height: bottom - top };
+}
+
+function heatOf(i, target) {
+  const canvas = el("canvas", { class: "glow", "aria-hidden": "true" });
+  drawHeat(canvas, i, target);
+  return shown.outline ? outlineOf(canvas) : canvas;
+}
+
+function sized(aspect, ...children) {
+  const inner = el("span", { class: "picture" }, children);
   inner.style.width = `${100 * Math.min(1, aspect)}%`;
   inner.style.height = `${100 * Math.min(1, 1 / aspect)}%`;
-  inner.append(el("img", { src: `data:image/jpeg;base64,${D.thumbs[i]}`, alt: "", decoding: "async" }));
+  return inner;
+}
+
+// An image in a square, its heat stretched exactly over it. target: pixels of heat, 0 for none.
+export function picture(i, target) {
+  return sized(D.aspect[i], el("img", { src: source(D.thumbs[i]), alt: "", decoding: "async" }), target ? heatOf(i, target) : null);
+}
+
+// What a tile shows: the image, or its most unusual place if that is wanted and there is one.
+export function tile(i, target) {
+  const box = shown.flaw ? closeUpBox(i) : null;
+  if (!box) return picture(i, target);
+  const inner = sized((D.aspect[i] * box.width) / box.height, closeUp(i));
   if (target) {
-    const canvas = el("canvas", { class: "glow", "aria-hidden": "true" });
-    drawHeat(canvas, i, target);
-    inner.append(canvas);
+    const heat = heatOf(i, target);
+    // The heat of the whole image, of which only the box is seen.
+    Object.assign(heat.style, { inset: "auto", left: `${(-100 * box.left) / box.width}%`, top: `${(-100 * box.top) / box.height}%`, width: `${100 / box.width}%`, height: `${100 / box.height}%` });
+    inner.append(heat);
   }
+  return inner;
+}
+
+export const closeUp = (i) => el("img", { src: source(D.closeUps.pictures[i]), alt: "", decoding: "async" });
+export const match = (i) => (D.closeUps?.matches[i] ? el("img", { src: source(D.closeUps.matches[i]), alt: "" }) : null);
+
+// The whole image with its most unusual place over it as finely as the report has it, to look at closely.
+export function closePicture(i, heat) {
+  const inner = picture(i, heat ? 320 : 0);
+  const box = closeUpBox(i);
+  if (!box) return inner;
+  const fine = closeUp(i);
+  Object.assign(fine.style, { inset: "auto", left: `${100 * box.left}%`, top: `${100 * box.top}%`, width: `${100 * box.width}%`, height: `${100 * box.height}%` });
+  inner.firstChild.after(fine);
   return inner;
 }
 
 // A frame around each region of an image. like: the rank of the group that each region resembles.
 export function frames(i, like, groups) {
   return (REGIONS_OF.get(i) ?? []).map((r) => {
-    const id = like[r] < 0 ? -1 : groups[like[r]].id;
-    return regionFrame(D.regions.box.slice(4 * r, 4 * r + 4), id, `Group ${id}`);
+    const { id, title } = groups[like[r]] ?? { id: -1, title: "" };
+    return regionFrame(D.regions.box.slice(4 * r, 4 * r + 4), id, title);
   });
 }

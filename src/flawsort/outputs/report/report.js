@@ -1,28 +1,29 @@
-// The page itself: controls, groups, the lightbox.
+// The page itself: controls and groups.
 
+import { Box } from "./box.js";
 import { drawEvidence, map, showTree } from "./charts.js";
+import { sift } from "./conditions.js";
 import { $, count, el, figure } from "./dom.js";
+import { ALL, filters, readAddress, search, writeAddress } from "./filters.js";
 import { colourOf, mark } from "./marks.js";
 import { D, HEAT_COLOURS, N, partition } from "./model.js";
-import { frames, picture } from "./pictures.js";
+import { frames, shown, tile } from "./pictures.js";
 
 const PAGE = 90;
-const state = { k: D.k.saved, query: "", list: [], at: 0 };
+const state = { k: D.k.saved };
 let part = partition(state.k);
+const box = new Box(() => part);
 
-function matchesOf(query) {
-  const wanted = query.trim().toLowerCase();
-  if (!wanted) return null;
-  return new Set(D.names.flatMap((name, i) => (name.toLowerCase().includes(wanted) ? [i] : [])));
-}
+// The images that meet the filters; null for all.
+const matching = () => (search.filters ? new Set(sift(ALL, search.conditions, search.columns).kept) : null);
 
 // A button with a thumbnail. list: the images that the arrow keys step through once it is open.
 function thumb(i, list, hint) {
   const label = `${D.names[i]} · anomaly score ${figure(D.score[i])}`;
-  const button = el("button", { type: "button", class: "thumb square", title: label, "aria-label": label }, picture(i, 96));
+  const button = el("button", { type: "button", class: "thumb square", title: label, "aria-label": label }, tile(i, 96));
   if (hint) button.append(hint);
   else if (part.kinds[i].length > 1) button.append(also(i));
-  button.addEventListener("click", () => openBox(list, list.indexOf(i)));
+  button.addEventListener("click", () => box.open(list, list.indexOf(i)));
   return button;
 }
 
@@ -48,16 +49,19 @@ function strip(title, rows, list, hint) {
   return el("div", { class: "strip" }, el("h3", {}, title), el("div", { class: "thumbs" }, ...thumbs));
 }
 
+const brief = ({ id, title }) => (D.reviewed && part.saved ? title : id);
+const inSentence = (title) => title.replace(/^Group (?=\d)/, "group ");
+
 // The other groups that regions of an image resemble.
 function also(i) {
-  const others = part.kinds[i].slice(1).map((kind) => part.groups[kind].id);
-  const words = `Some regions resemble group ${others.join(" and group ")}`;
-  return el("span", { class: "toward", title: words }, `+ ${others.join(" ")}`);
+  const others = part.kinds[i].slice(1).map((kind) => part.groups[kind]);
+  const words = `Some regions resemble ${others.map(({ title }) => inSentence(title)).join(" and ")}`;
+  return el("span", { class: "toward", title: words }, `+ ${others.map(brief).join(" ")}`);
 }
 
 function toward(i) {
-  const { id } = part.groups[part.next[i]];
-  return el("span", { class: "toward", title: `Close to group ${id}` }, `→ ${id}`);
+  const group = part.groups[part.next[i]];
+  return el("span", { class: "toward", title: `Close to ${inSentence(group.title)}` }, `→ ${brief(group)}`);
 }
 
 // How many typical and borderline images fill one row (two on a narrow screen).
@@ -115,8 +119,10 @@ function groupHead(card, matched) {
   ];
   const several = group.rows.filter((i) => part.kinds[i].length > 1).length;
   if (several) words.push(`${several.toLocaleString("en")} with several kinds`);
-  const head = el("header", {}, mark(group.id), el("h2", {}, `Group ${group.id}`), el("p", {}, words.join(" · ")));
-  if (group.normal) head.append(el("span", { class: "badge", title: "Nearly all of its images are no more unusual than known-good ones" }, "looks normal"));
+  const head = el("header", {}, mark(group.id), el("h2", { class: "file" }, group.title), el("p", {}, words.join(" · ")));
+  const said = D.reviewed && part.saved;
+  const why = said ? "A group without a flaw" : `Nearly all of its images are no more unusual than known-good ones. ${D.normalPrecision}`;
+  if (group.normal) head.append(el("span", { class: "badge", title: why }, said ? "no flaw" : "looks normal"));
   if (!matched && size > 3) {
     const toggle = el("button", { type: "button", class: "quiet", "aria-expanded": "false" }, `Show all ${size.toLocaleString("en")}`);
     toggle.addEventListener("click", () => {
@@ -144,7 +150,7 @@ function groupCard(group, matches) {
 
 function drawShares() {
   const links = part.groups.map((group) => {
-    const label = `Group ${group.id}: ${count(group.rows.length, "image")}`;
+    const label = `${group.title}: ${count(group.rows.length, "image")}`;
     const link = el("a", { href: `#g${group.id}`, title: label, "aria-label": label, css: { "--group": colourOf(group.id) } });
     link.style.flexGrow = group.rows.length;
     if (group.rows.length / N > 0.03) link.textContent = group.id;
@@ -160,30 +166,36 @@ function drawControls() {
   $("k-more").disabled = part.k >= D.k.max;
   $("k").disabled = D.k.min === D.k.max;
   $("k-saved").disabled = part.saved;
-  $("k-saved").textContent = part.saved ? "As saved" : `Back to ${D.k.saved}`;
+  $("k-saved").textContent = part.saved ? (D.reviewed ? "As people left it" : "As saved") : `Back to ${D.k.saved}`;
   $("map-note").textContent = `${count(N, "image")}, ${count(part.k, "group")}`;
 }
 
 function draw() {
-  const matches = matchesOf(state.query);
+  const matches = matching();
   part = partition(state.k);
   seen.disconnect();
   const cards = part.groups.map((group) => groupCard(group, matches)).filter(Boolean);
-  const none = el("p", { class: "empty" }, "No file name matches.");
+  const none = el("p", { class: "empty" }, "No image meets these filters.");
   $("groups").replaceChildren(...(cards.length ? cards : [none]));
   fillInView(cards);
   drawShares();
   drawControls();
+  filters.draw(matches ? matches.size : N, N);
   map.show(part, matches);
   showTree(setK);
 }
 
+const clampK = (k) => Math.min(D.k.max, Math.max(D.k.min, k));
+
 function setK(k) {
-  const wanted = Math.min(D.k.max, Math.max(D.k.min, k));
+  const wanted = clampK(k);
   if (wanted === state.k) return;
   state.k = wanted;
-  // The address holds the cut, so that a reload or a bookmark returns to it.
-  history.replaceState(null, "", `#k=${wanted}`);
+  changed();
+}
+
+function changed() {
+  writeAddress(state.k === D.k.saved ? null : state.k);
   later(draw);
 }
 
@@ -195,50 +207,43 @@ function later(action) {
   setTimeout(() => { waiting.delete(action); action(); });
 }
 
-function alsoLike(i) {
-  const marks = part.kinds[i].slice(1).map((kind) => el("span", { class: "with-mark" }, mark(part.groups[kind].id), `Group ${part.groups[kind].id}`));
-  return el("span", { class: "several" }, ...marks);
+// Draw the thumbnails again that are drawn already.
+function redraw() {
+  for (const card of document.querySelectorAll(".group")) {
+    if (!card.filled) continue;
+    card.filled = false;
+    fill(card);
+  }
 }
 
-function showBox() {
-  const i = state.list[state.at];
-  const group = part.groups[part.rank[i]];
-  const next = part.next[i] >= 0 ? `Group ${part.groups[part.next[i]].id}` : "–";
-  $("box-name").textContent = $("box-name").title = D.names[i];
-  const frame = (target, words) => el("figure", {}, el("span", { class: "square" }, picture(i, target)), el("figcaption", {}, words));
-  const heated = frame(320, "With heat");
-  const outlined = frames(i, part.like, part.groups);
-  heated.querySelector(".picture").append(...outlined);
-  if (outlined.length) heated.querySelector("figcaption").textContent = `With heat and ${count(outlined.length, "region")}`;
-  $("box-pictures").replaceChildren(frame(0, "Image"), heated);
-  const place = group.rows.indexOf(i) + 1;
-  const facts = [
-    ["Group", el("span", { class: "with-mark" }, mark(group.id), `Group ${group.id}`)],
-    ...(part.kinds[i].length > 1 ? [["Also resembles", alsoLike(i)]] : []),
-    ["Next nearest group", next + (part.margin[i] < D.borderlineBelow ? " (borderline)" : "")],
-    ["Anomaly score", figure(D.score[i])],
-    ["Rank in its group", `${place.toLocaleString("en")} of ${group.rows.length.toLocaleString("en")}, most typical first`],
-  ];
-  if (D.flags[i]) facts.push(["Flags", D.flags[i].split(";").join(", ")]);
-  if (D.truth) facts.push(["Truth", D.truth[i] === null ? "not labelled" : D.truth[i]]);
-  $("box-facts").replaceChildren(...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
-  $("box-place").textContent = `${(state.at + 1).toLocaleString("en")} of ${state.list.length.toLocaleString("en")}`;
-  $("box-prev").disabled = state.at === 0;
-  $("box-next").disabled = state.at === state.list.length - 1;
+function setTiles(flaw) {
+  shown.flaw = flaw;
+  for (const [id, on] of [["tile-whole", !flaw], ["tile-flaw", flaw]]) $(id).setAttribute("aria-pressed", on);
+  later(redraw);
 }
 
-function openBox(list, at) {
-  [state.list, state.at] = [list, at];
-  map.point(-1);
-  showBox();
-  $("box").showModal();
+function setOutline(on) {
+  shown.outline = on;
+  $("outline").setAttribute("aria-pressed", on);
+  if (on && !$("heat").checked) $("heat").click();
+  later(redraw);
+  box.draw();
 }
 
-function step(by) {
-  const at = state.at + by;
-  if (at < 0 || at >= state.list.length) return;
-  state.at = at;
-  showBox();
+function setHeat() {
+  $("heat").click();
+}
+
+const KEYS = { v: () => D.closeUps && setTiles(!shown.flaw), h: setHeat, e: () => setOutline(!shown.outline) };
+
+// Keys work on the page and in the lightbox.
+function key(event) {
+  if (event.target.closest?.("input:not([type=checkbox]):not([type=range])") || event.ctrlKey || event.metaKey || event.altKey) return;
+  const act = KEYS[event.key.toLowerCase()];
+  const open = document.querySelector("dialog[open]");
+  if (act && (!open || open === $("box"))) act();
+  else if (open || !filters.key(event)) return;
+  event.preventDefault();
 }
 
 function listen() {
@@ -254,18 +259,18 @@ function listen() {
   $("opacity").addEventListener("input", opacity);
   $("size").addEventListener("input", () => { size(); later(refill); });
   addEventListener("resize", () => later(refill));
-  $("search").addEventListener("input", () => { state.query = $("search").value; later(draw); });
-  $("box-close").addEventListener("click", () => $("box").close());
-  $("box-prev").addEventListener("click", () => step(-1));
-  $("box-next").addEventListener("click", () => step(1));
-  $("box").addEventListener("click", (event) => { if (event.target === $("box")) $("box").close(); });
-  $("box").addEventListener("keydown", (event) => {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (by) { event.preventDefault(); step(by); }
-  });
+  $("finding").append(...filters.tools);
+  $("chips").append(filters.foot);
+  search.watch(changed);
+  addEventListener("hashchange", open);
+  addEventListener("keydown", key);
+  $("tile-whole").addEventListener("click", () => setTiles(false));
+  $("tile-flaw").addEventListener("click", () => setTiles(true));
+  $("tiles").hidden = !D.closeUps;
+  $("outline").addEventListener("click", () => setOutline(!shown.outline));
   addEventListener("scroll", () => map.point(-1), { passive: true });
   addEventListener("beforeprint", () => document.querySelectorAll(".group").forEach(fill));
-  map.listen((i) => { const { rows } = part.groups[part.rank[i]]; openBox(rows, rows.indexOf(i)); });
+  map.listen((i) => { const { rows } = part.groups[part.rank[i]]; box.open(rows, rows.indexOf(i)); });
   opacity();
   size();
 }
@@ -278,10 +283,14 @@ function drawRamp() {
   document.documentElement.style.setProperty("--ramp", `linear-gradient(to right, ${stops.join(", ")})`);
 }
 
+// Show what the address says.
+function open() {
+  state.k = clampK(readAddress() ?? D.k.saved);
+  draw();
+}
+
 document.documentElement.classList.add("live");
 listen();
 drawRamp();
-const linked = /^#k=(\d+)$/.exec(location.hash);
-if (linked) setK(Number(linked[1]));
-draw();
+open();
 drawEvidence();

@@ -1,4 +1,4 @@
-"""The scripts that the report and the review share, as ES modules: dom, marks, tree and map.
+"""What the report and the review share: scripts as ES modules, and styles.
 
 The review serves them unchanged beside its own scripts. The report is one file: `bundle` joins its
 modules and their imports into one script.
@@ -6,6 +6,8 @@ modules and their imports into one script.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -16,7 +18,12 @@ from flawsort.labels.groups import COLOURS, NO_GROUP, SHAPES
 MAX_K = 60
 """The maximum of the slider for the number of groups, unless a run has more groups."""
 
-SCRIPTS = ("dom.js", "map.js", "marks.js", "palette.js", "tree.js")
+SCRIPTS = (
+    "conditions.js", "difference.js", "dom.js", "filterbar.js", "filterfields.js", "filterpanel.js",
+    "imagecolumns.js", "map.js", "marks.js", "modal.js", "outline.js", "palette.js", "search.js",
+    "tree.js", "zoom.js",
+)  # fmt: skip
+STYLES = ("filters.css", "looking.css")
 
 _IMPORT = re.compile(r'^import \{ ((?:[\w$]+, )*[\w$]+) \} from "\./(\w+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) ([\w$]+))", re.MULTILINE)
@@ -32,12 +39,27 @@ def shared_scripts() -> dict[str, str]:
     return {name: shared_script(name) for name in SCRIPTS}
 
 
+def shared_style(name: str) -> str:
+    """A style of STYLES, for what the shared scripts make."""
+    return _source(name)
+
+
 def shared_script(name: str) -> str:
     """A module of SCRIPTS. The colours and shapes of groups come from Python."""
     if name != "palette.js":
-        return files("flawsort.outputs.web").joinpath(name).read_text("utf-8")
+        return _source(name)
     values = {"COLOURS": COLOURS, "SHAPES": SHAPES, "NO_GROUP": NO_GROUP}
     return "".join(f"export const {name} = {json.dumps(v)};\n" for name, v in values.items())
+
+
+def script_policy(script: str) -> str:
+    """The content security policy of a page that is one file: it runs only this script and fetches
+    nothing."""
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
 
 
 def bundle(entry: str, modules: Mapping[str, str]) -> str:
@@ -51,6 +73,10 @@ def bundle(entry: str, modules: Mapping[str, str]) -> str:
     _visit(entry, modules, order, ())
     parts = [_scoped(name, modules[name]) for name in order]
     return "\n".join(['"use strict";', "(() => {", *parts, "})();", ""])
+
+
+def _source(name: str) -> str:
+    return files("flawsort.outputs.web").joinpath(name).read_text("utf-8")
 
 
 def _visit(name: str, modules: Mapping[str, str], order: list[str], path: tuple[str, ...]) -> None:

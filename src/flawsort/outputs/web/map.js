@@ -9,6 +9,7 @@ import { colourOf, shapeOf } from "./marks.js";
 
 const NEAR = 20; // pixels: the pointer selects an image within this distance
 const CLOSEST = 60; // the largest zoom factor
+const RINGS = 200; // more images are not ringed, which would cover them: the others fade instead
 
 const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
@@ -86,9 +87,9 @@ export class MapView {
     return made;
   }
 
+  // Whether an image is not among those shown.
   faded(row) {
-    if (this.matches) return !this.matches.has(row);
-    return this.group !== null && this.scene.groupOf(row) !== this.group;
+    return (this.matches !== null && !this.matches.has(row)) || (this.group !== null && this.scene.groupOf(row) !== this.group);
   }
 
   draw() {
@@ -101,21 +102,23 @@ export class MapView {
     const pen = canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     const radius = this.radius();
-    this.drawMarks(pen, radius, ratio, width, height);
+    const ringed = this.scene.ringed();
+    const many = ringed.length > RINGS;
+    this.drawMarks(pen, radius, ratio, width, height, many ? new Set(ringed) : null);
     pen.globalAlpha = 1;
-    this.drawRings(pen, radius);
+    this.drawRings(pen, radius, many ? [] : ringed);
     this.drawTitles(pen);
     this.drawLasso(pen);
   }
 
-  // Draw faded marks first, so that they never cover the others.
-  drawMarks(pen, radius, ratio, width, height) {
+  // Draw faded marks first, so that they never cover the others. lit: the only rows that do not fade, or null.
+  drawMarks(pen, radius, ratio, width, height, lit) {
     const edge = cssColour("--surface");
     const stamps = new Map(this.scene.groups().map(({ id }) => [id, this.stamp(id, radius, ratio, edge)]));
-    for (const pass of this.group === null && !this.matches ? [false] : [true, false]) {
+    for (const pass of this.group === null && !this.matches && !lit ? [false] : [true, false]) {
       pen.globalAlpha = pass ? 0.14 : 0.92;
       for (let row = 0; row < this.scene.n; row++) {
-        if (this.faded(row) !== pass) continue;
+        if ((this.faded(row) || (lit !== null && !lit.has(row))) !== pass) continue;
         const [px, py] = this.place(row);
         if (px < -20 || py < -20 || px > width + 20 || py > height + 20) continue;
         const { stamp, half } = stamps.get(this.scene.groupOf(row));
@@ -124,13 +127,16 @@ export class MapView {
     }
   }
 
-  drawRings(pen, radius) {
-    pen.strokeStyle = cssColour("--ink");
-    pen.lineWidth = 2;
-    for (const row of this.scene.ringed()) {
-      pen.beginPath();
-      pen.arc(...this.place(row), radius + 3, 0, 7);
-      pen.stroke();
+  drawRings(pen, radius, ringed) {
+    // A light ring around the dark one: it must be seen on any colour, and in a crowd.
+    for (const [colour, width] of [["--surface", 6], ["--ink", 2.5]]) {
+      pen.strokeStyle = cssColour(colour);
+      pen.lineWidth = width;
+      for (const row of ringed) {
+        pen.beginPath();
+        pen.arc(...this.place(row), radius + 4, 0, 7);
+        pen.stroke();
+      }
     }
     if (this.at < 0) return;
     pen.strokeStyle = cssColour("--accent");

@@ -26,7 +26,7 @@ def save(path: Path, state: dict[str, Any], tensors: dict[str, torch.Tensor]) ->
     # Copies: safetensors refuses tensors that share memory.
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     try:
-        with new_file(path, parents=True) as partial:
+        with new_file(path, parents=True, durable=False) as partial:
             save_file(plain, partial, metadata={_KEY: json.dumps({"format": FORMAT, **state})})
     except SafetensorError as error:  # which also stands for errors of the file system
         raise OSError(str(error)) from error

@@ -229,7 +229,7 @@ def load_photos(
     Returns the photos (n_distinct, 3, side, side) as bytes, the row of its photo for each usable
     image, and the usable images. The order makes training independent of names and copies.
     """
-    if view.tiles != (1, 1):
+    if view.layout != (1, 1):
         raise OptionError(f"A photo is trained on whole: view.tiles must be 1x1. Got {view.tiles}.")
     distinct = images.take(distinct_rows(images))
     photos: list[NDArray[np.uint8]] = []

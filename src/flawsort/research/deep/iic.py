@@ -122,14 +122,18 @@ class IIC(DeepClusterer):
         return [lambda: _Pairs(self, network, photos)]
 
 
+def usual_epochs(n_photos: int, batch_size: int) -> int:
+    """The epochs of a training of the default length."""
+    return max(LEAST_EPOCHS, -(-LEAST_STEPS // batch_count(n_photos, batch_size)))
+
+
 class _Pairs:
     """The only stage: images and their augmented versions."""
 
     name = "pairs"
 
     def __init__(self, options: IIC, network: HeadedResidual, photos: torch.Tensor) -> None:
-        n_batches = batch_count(len(photos), options.batch_size)
-        self.n_epochs = options.n_epochs or max(LEAST_EPOCHS, -(-LEAST_STEPS // n_batches))
+        self.n_epochs = options.n_epochs or usual_epochs(len(photos), options.batch_size)
         self._options = options
         self._photos = photos
         self._network = network.to(photos.device, memory_format=torch.channels_last)

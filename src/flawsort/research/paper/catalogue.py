@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flawsort.clusters.clusterers import CLUSTERERS
 from flawsort.embeddings.method import Method
-from flawsort.research.paper.clusterers import CLUSTERERS
 from flawsort.research.paper.deep_rows import BEST, PREFIX, RIVALS, Training
 from flawsort.research.paper.measurements import Job, describe_weights
-from flawsort.research.paper.methods import PAPER, SCORED, TEMPERATURES, TOP_COUNTS, Top
+from flawsort.research.paper.methods import PAPER, SCORED, TAUS, TEMPERATURES, TOP_COUNTS, Top
 from flawsort.scores.hausdorff import HAUSDORFF_VARIANTS
 
 FOUR = ("average", "max-hausdorff", "wa", "wa-semi")
@@ -47,8 +47,10 @@ class Table:
     source: where the paper has it. needs: what a set must have. rows: from the options to the label
     and the job of each row. metrics: the columns. paper_table: where the published numbers are, if
     not under the same name. by_category: the paper also has these rows for each category. per_set:
-    every set has its own column. deep: it has rows of deep clustering. last_layer: it is about the
-    last hidden layer of a network. extractors: it has one part for each network.
+    every set has its own column. deep: it has rows of deep clustering. sweeps: its rows have
+    temperatures of their own. subsets: it uses random subsets. last_layer: it is about the last
+    hidden layer of a network. extractors: it has one part for each network. remark: what is not as
+    in the paper, with these inputs.
     """
 
     name: str
@@ -61,8 +63,20 @@ class Table:
     by_category: bool = False
     per_set: bool = False
     deep: bool = False
+    sweeps: bool = False
+    subsets: bool = False
     last_layer: bool = False
     extractors: bool = False
+    remark: str = ""
+
+    def of_other_layers(self, backbone: str) -> Table:
+        """The same for a backbone whose last hidden layer is not known."""
+        return replace(
+            self,
+            title="Patches against the whole image, not of the last layer",
+            remark=f"The last hidden layer of {backbone} is not known: these are the layers that "
+            "its patches usually come from. The paper's numbers are for the last layer.",
+        )
 
 
 def _four(options: Options, **changes: Any) -> list[tuple[str, Job]]:
@@ -102,6 +116,15 @@ def _sweep(options: Options) -> list[tuple[str, Job]]:
         for row in ("wa", "wa-semi")
         for value in TEMPERATURES
     ]
+
+
+def _absolute_sweep(options: Options) -> list[tuple[str, Job]]:
+    rows = []
+    for row in ("wa", "wa-semi"):
+        for tau in TAUS:
+            method = replace(PAPER, temperature=None, absolute_temperature=tau)
+            rows.append((f"{row} {tau:g}", _job(row, options, method=method)))
+    return rows
 
 
 def _tops(options: Options) -> list[tuple[str, Job]]:
@@ -177,6 +200,7 @@ _TABLES = (
         needs="",
         rows=lambda options: _clusterers(options, measure="subsets", n_seeds=options.n_seeds),
         metrics=("nmi",),
+        subsets=True,
     ),
     Table(
         name="purity",
@@ -193,6 +217,7 @@ _TABLES = (
         needs="normals for wa-semi",
         rows=_poolings,
         metrics=("nmi", "ari", "f1"),
+        subsets=True,
     ),
     Table(
         name="patch-vs-holistic",
@@ -229,6 +254,16 @@ _TABLES = (
         needs="normals for wa-semi",
         rows=_sweep,
         metrics=("nmi",),
+        sweeps=True,
+    ),
+    Table(
+        name="tau-absolute",
+        title="Sensitivity to the paper's tau",
+        source="figures on tau",
+        needs="normals for wa-semi",
+        rows=_absolute_sweep,
+        metrics=("nmi",),
+        sweeps=True,
     ),
     Table(
         name="top-k",
@@ -263,7 +298,7 @@ _TABLES = (
         rows=lambda options: [
             (row, _job(row, options, measure="localisation")) for row in ("wa", "wa-semi")
         ],
-        metrics=("pixel-auroc", "pixel-auroc-weights"),
+        metrics=("pixel-auroc-weights", "pixel-auroc"),
         paper_table="text",
     ),
 )

@@ -40,12 +40,15 @@ class Training:
     """How networks are trained.
 
     n_seeds: the number of trainings of each row. n_epochs: None for the default of each method;
-    SCAN's second step has a quarter of it. weights: a file with ImageNet weights, None to download
-    them. device: see flawsort.core.devices.
+    SCAN's second step has a quarter of it. times: how many times as long as that. scan_rate: the
+    learning rate of SCAN's first step; None for ours. weights: a file with ImageNet weights, None
+    to download them. device: see flawsort.core.devices.
     """
 
     n_seeds: int = 3
     n_epochs: int | None = None
+    times: int = 1
+    scan_rate: float | None = None
     weights: Path | None = None
     device: str | None = None
 
@@ -58,9 +61,15 @@ class Training:
             weights = f"{self.weights.name} ({which})"
         return {
             "deep seeds": self.n_seeds,
-            "deep epochs": self.n_epochs or "each method's own",
+            "deep epochs": self._length(),
+            **({} if self.scan_rate is None else {"deep scan rate": self.scan_rate}),
             "deep weights": weights,
         }
+
+    def _length(self) -> int | str:
+        if self.n_epochs is not None:
+            return self.n_epochs * self.times
+        return "each method's own" + (f", {self.times} times" if self.times > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -150,7 +159,7 @@ def _make(prepared: PreparedSet, rival: str, seed: int, training: Training) -> D
     from flawsort.research import deep
 
     name, pretrained = RIVALS[rival]
-    k, epochs = prepared.task.n_classes, training.n_epochs
+    k = prepared.task.n_classes
     method: DeepClusterer
     if name == "GATCluster":
         method = deep.GATCluster(n_clusters=k)
@@ -158,10 +167,9 @@ def _make(prepared: PreparedSet, rival: str, seed: int, training: Training) -> D
         kind = deep.IIC if name == "IIC" else deep.SCAN
         weights = training.weights if pretrained else None
         method = kind(n_clusters=k, pretrained=pretrained, weights=weights)
-    if epochs is not None:
-        method.set_params(n_epochs=epochs)
-        if name == "SCAN":
-            method.set_params(label_epochs=max(1, epochs // 4))
+    if name == "SCAN" and training.scan_rate is not None:
+        method.set_params(learning_rate=training.scan_rate)
+    _lengthen(method, training, len(distinct_rows(prepared.task.data.images)))
     method.set_params(
         random_state=seed,
         device=training.device,
@@ -169,3 +177,19 @@ def _make(prepared: PreparedSet, rival: str, seed: int, training: Training) -> D
         progress=prepared.progress,
     )
     return method
+
+
+def _lengthen(method: DeepClusterer, training: Training, n_photos: int) -> None:
+    """Set the epochs where the training is not of the default length, which keeps its old files."""
+    if training.n_epochs is None and training.times == 1:
+        return
+    options = method.get_params(deep=False)
+    epochs = training.n_epochs or options["n_epochs"]
+    if epochs is None:
+        from flawsort.research.deep.iic import usual_epochs
+
+        epochs = usual_epochs(n_photos, options["batch_size"])
+    epochs *= training.times
+    method.set_params(n_epochs=epochs)
+    if "label_epochs" in options:
+        method.set_params(label_epochs=max(1, epochs // 4))

@@ -51,14 +51,20 @@ _READING = (
 
 
 def draw_attention(
-    prepared: PreparedSet, folder: Path, *, rows: int = 6, method: Method = PAPER, dpi: int = DPI
+    prepared: PreparedSet,
+    folder: Path,
+    *,
+    rows: int = 6,
+    method: Method = PAPER,
+    stem: str = "",
+    dpi: int = DPI,
 ) -> list[Path]:
     """What each distance attends to (Figure 3): one image of each type, at most `rows` of them.
 
-    Writes attention-<set>.svg and .png to the folder. Columns: the image, the patches that the
-    maximum Hausdorff distance picks (Eq. 4), and the weights, overlaid: unsupervised (Eq. 5),
-    semi-supervised (Eq. 6) if the set has normals, and from masks if a shown image has one.
-    dpi: of the PNG file.
+    Writes <stem>.svg and .png to the folder, by default attention-<set>. Columns: the image, the
+    patches that the maximum Hausdorff distance picks (Eq. 4), and the weights, overlaid:
+    unsupervised (Eq. 5), semi-supervised (Eq. 6) if the set has normals, and from masks if a shown
+    image has one. dpi: of the PNG file.
     """
     if rows < 1:
         raise OptionError(f"rows must be at least 1. Got {rows}.")
@@ -67,7 +73,8 @@ def draw_attention(
         chosen = _one_of_each_type(prepared, rows)
         columns = _weights(prepared, chosen, method)
         figure = _attention(prepared, chosen, columns, title)
-        return write(figure, folder, f"attention-{prepared.task.name}", title, dpi=dpi)
+        name = stem or f"attention-{prepared.task.name}"
+        return write(figure, folder, name, title, dpi=dpi)
 
 
 def draw_clusters(
@@ -77,13 +84,14 @@ def draw_clusters(
     method: Method = PAPER,
     n_clusters: int = 16,
     per_cluster: int = 10,
+    stem: str = "",
     dpi: int = DPI,
 ) -> list[Path]:
     """The images of each cluster, most typical first, with its major type and purity.
 
-    Writes clusters-<set>.svg and .png to the folder. Ward on weighted averages, semi-supervised
-    if the set has normals. A set with fewer than n_clusters images has as many clusters as images.
-    dpi: of the PNG file.
+    Writes <stem>.svg and .png to the folder, by default clusters-<set>. Ward on weighted averages,
+    semi-supervised if the set has normals. A set with fewer than n_clusters images has as many
+    clusters as images. dpi: of the PNG file.
     """
     if n_clusters < 1 or per_cluster < 1:
         raise OptionError(
@@ -105,7 +113,7 @@ def draw_clusters(
             f"(purity {purity:.2f}, {task.n_classes} types)"
         )
         figure = _clusters(prepared, clusters, per_cluster, title)
-        return write(figure, folder, f"clusters-{task.name}", title, dpi=dpi)
+        return write(figure, folder, stem or f"clusters-{task.name}", title, dpi=dpi)
 
 
 def hausdorff_picks(bags: Bags, image: int, others: Sequence[int] | Ints) -> list[int]:
@@ -159,17 +167,17 @@ def _attention(
         middle = 1 - (y + step / 2) / size[1]
         figure.text(0.15 / size[0], middle, name, ha="center", va="center", rotation=90)
         for at, head in enumerate(heads):
-            place = _axes_at(figure, left + step * at, y, step - 0.08, step - 0.08)
+            place = axes_at(figure, left + step * at, y, step - 0.08, step - 0.08)
             place.imshow(picture, extent=(0, picture.shape[1], picture.shape[0], 0))
             if line == 0:
                 place.set_title(head)
             if at == 1:
                 _mark_picks(place, prepared, row, picture.shape)
             if at > 1:
-                _overlay(place, shown[at - 2][0][line].reshape(prepared.bags.grid))
+                overlay(place, shown[at - 2][0][line].reshape(prepared.bags.grid))
     y = top + step * len(chosen) + 0.04
     for at, (_, highest) in enumerate(shown, start=2):
-        _scale(_axes_at(figure, left + step * at, y, step - 0.08, 0.07), highest)
+        _scale(axes_at(figure, left + step * at, y, step - 0.08, 0.07), highest)
     figure.text(0.5, 0.06 / size[1], _READING, ha="center", fontsize=6.5, color=FAINT)
     return figure
 
@@ -186,7 +194,7 @@ def heat_of(weights: Floats) -> tuple[NDArray[np.float64], float]:
     return np.minimum(np.log(shares) / np.log(highest), 1), highest
 
 
-def _axes_at(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
+def axes_at(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
     """Empty axes without ticks or frame. Lengths are in inches, from the upper left corner."""
     across, down = figure.get_size_inches()
     box = (left / across, 1 - (top + height) / down, width / across, height / down)
@@ -216,7 +224,8 @@ def _mark_picks(axes: Axes, prepared: PreparedSet, row: int, shape: Sequence[int
             axes.add_patch(box)
 
 
-def _overlay(axes: Axes, heat: Floats) -> None:
+def overlay(axes: Axes, heat: Floats) -> None:
+    """Lay heat (rows, columns) in 0..1 over the picture of the axes."""
     from matplotlib.colors import ListedColormap
 
     colours = ListedColormap(colour_table(OPACITY) / 255)
@@ -227,7 +236,7 @@ def _overlay(axes: Axes, heat: Floats) -> None:
 def _scale(axes: Axes, highest: float) -> None:
     """The colour scale of a column, from an equal share to the highest multiple of it."""
     axes.imshow(np.full((1, 256, 3), 160, np.uint8), extent=(0, 1, 0, 1), aspect="auto")
-    _overlay(axes, np.linspace(0, 1, 256)[np.newaxis])
+    overlay(axes, np.linspace(0, 1, 256)[np.newaxis])
     axes.set_aspect("auto")
     look: dict[str, Any] = {"va": "top", "fontsize": 6.5, "transform": axes.transAxes}
     axes.text(0, -0.5, "equal share", ha="left", **look)
@@ -276,7 +285,7 @@ def _clusters(
     for number, (cluster, rows) in enumerate(zip(clusters, shown, strict=True)):
         line, column = divmod(number, across)
         x, y = gap + column * (width + gap), top + sum(heights[:line]) + 0.2
-        place = _axes_at(figure, x, y, width, side * lines[line])
+        place = axes_at(figure, x, y, width, side * lines[line])
         _title(place, cluster)
         for at, row in enumerate(rows):
             meaning, frame = _frame(prepared.task.truth[row], cluster.major)

@@ -20,23 +20,26 @@ from flawsort.research.paper.layout import (
     set_name,
     write,
 )
+from flawsort.research.paper.maximum_figure import draw_maximum
 from flawsort.research.paper.tables import FOUR, Filled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "draw", "draw_attention", "draw_clusters"]
+__all__ = ["FIGURES", "draw", "draw_attention", "draw_clusters", "draw_maximum"]
 
 FIGURES = {
     "purity": "purity against the number of clusters, for each set",
     "tau": "agreement with the truth (NMI) against the temperature",
+    "tau-absolute": "agreement with the truth (NMI) against the paper's tau",
     "top-k": "agreement with the truth (NMI) against the number of patches that count",
     "labelled-normals": "agreement with the truth (NMI) against the share of labelled normals",
     "feature-extractors": "agreement with the truth (NMI) of four distances, for each network",
-    "patch-vs-holistic": "patches of the last layer against the whole image, for each network",
+    "patch-vs-holistic": "patches against the whole image, for each network",
     "attention": "images with what each distance looks at, for each set",
     "clusters": "the images of 16 clusters, for each set",
+    "maximum": "a normal pattern that the maximum over the other images takes for unusual",
 }
 
 # Colours of Okabe and Ito, which are distinct with every kind of colour blindness. Lines also
@@ -58,10 +61,13 @@ _NMI = "Normalised mutual information"
 # The most panels in a row; the shortest part of a bar that has a number, in longest bars.
 _ACROSS = 4
 _ROOM = 0.12
+_OTHER_LAYERS = "(not its last layer)"
 
 
-def draw(name: str, filled: Sequence[Filled], folder: Path, *, dpi: int = DPI) -> list[Path]:
-    """Draw a figure of numbers: <name>.svg and <name>.png in the folder.
+def draw(
+    name: str, filled: Sequence[Filled], folder: Path, *, stem: str = "", dpi: int = DPI
+) -> list[Path]:
+    """Draw a figure of numbers: <stem>.svg and <stem>.png in the folder, by default <name>.
 
     filled: the table of that name, once for each network. Groups and rows without a number are
     left out. dpi: of the PNG file. draw_attention and draw_clusters draw the figures of images.
@@ -75,7 +81,7 @@ def draw(name: str, filled: Sequence[Filled], folder: Path, *, dpi: int = DPI) -
                 f"The figure '{name}' has nothing to draw: none of its rows has a number. "
                 "Fill the table of that name with sets that have what it needs."
             )
-        return write(figure, folder, name, FIGURES[name], dpi=dpi)
+        return write(figure, folder, stem or name, FIGURES[name], dpi=dpi)
 
 
 def _purity(filled: Sequence[Filled]) -> Figure | None:
@@ -113,6 +119,11 @@ def _purity(filled: Sequence[Filled]) -> Figure | None:
 def _temperatures(filled: Sequence[Filled]) -> Figure | None:
     label = "Temperature, in standard deviations of the set's scores"
     return _sweeps(filled, {"": ("", "solid")}, label, steps=(1, 3))
+
+
+def _taus(filled: Sequence[Filled]) -> Figure | None:
+    label = "Tau, in units of the distance between unit vectors"
+    return _sweeps(filled, {"": ("", "solid")}, label, steps=(1,))
 
 
 def _top_counts(filled: Sequence[Filled]) -> Figure | None:
@@ -154,7 +165,7 @@ def _sweeps(
         place.xaxis.set_major_locator(LogLocator(subs=steps))
         place.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         place.minorticks_off()
-        place.set_ylim(bottom=0)
+    _from_zero(axes)
     there = {group for _, lines in panels for group, _ in lines}
     handles = _group_handles(there)
     if len(kinds) > 1:
@@ -180,7 +191,7 @@ def _normal_shares(filled: Sequence[Filled]) -> Figure | None:
                 place.axhline(without[group, "wa"], color=_GROUP_COLOURS[group], linestyle=":")
         place.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
         place.set_xlim(0, 1.03)
-        place.set_ylim(bottom=0)
+    _from_zero(axes)
     there = {group for _, lines in panels for group in lines}
     handles = _group_handles(there)
     if any((group, "wa") in _values(part) for part, lines in panels for group in lines):
@@ -208,7 +219,8 @@ def _bars(filled: Sequence[Filled]) -> Figure | None:
     longest = max(0.1, *bars)
     figure, axes = _panels(len(panels), 2.3, 0.3 * len(rows) + 0.5, x_label=label)
     for place, (part, values) in zip(axes, panels, strict=True):
-        place.set_title(printable(part.backbone))
+        layers = f"\n{_OTHER_LAYERS}" if part.table.remark else ""
+        place.set_title(printable(part.backbone) + layers)
         place.set_xlim(0, 1.02 * longest)
         _stack(place, rows, values, _ROOM * longest)
     groups = {group for group, row in there if row in rows}
@@ -294,6 +306,12 @@ def _panels(
     return figure, list(places[:count])
 
 
+def _from_zero(axes: Sequence[Axes]) -> None:
+    """Let the vertical axis, which the panels share, begin at 0, once all of them are drawn: a
+    limit set before would cut off what is higher in later ones."""
+    axes[0].set_ylim(bottom=0)
+
+
 def _headed(title: str, part: Filled, filled: Sequence[Filled]) -> str:
     """The title of a panel, with the name of the network if there are several."""
     parts = [title, printable(part.backbone) if len(filled) > 1 else ""]
@@ -329,6 +347,7 @@ def _line(label: str, **look: Any) -> Any:
 _DRAWN: dict[str, Callable[[Sequence[Filled]], Figure | None]] = {
     "purity": _purity,
     "tau": _temperatures,
+    "tau-absolute": _taus,
     "top-k": _top_counts,
     "labelled-normals": _normal_shares,
     "feature-extractors": _bars,

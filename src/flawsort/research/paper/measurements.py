@@ -188,7 +188,7 @@ def _read_draws(path: Path, job: Job) -> list[Figures]:
 
 
 def _write(path: Path, content: Figures | list[Figures]) -> None:
-    write_whole(path, json.dumps(content) + "\n", parents=True)
+    write_whole(path, json.dumps(content) + "\n", parents=True, durable=False)
 
 
 def _together(found: Sequence[Figures], job: Job) -> Figures:

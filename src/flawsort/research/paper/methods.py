@@ -9,6 +9,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.clusters.clusterers import (
+    cluster_distances,
+    cluster_embeddings,
+    linkage_from_distances,
+    linkage_from_embeddings,
+)
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Bags, Floats, Ints
 from flawsort.embeddings.method import PRESETS, Method
@@ -21,12 +27,6 @@ from flawsort.embeddings.weights import (
     soft_weights,
     uniform_weights,
 )
-from flawsort.research.paper.clusterers import (
-    cluster_distances,
-    cluster_embeddings,
-    linkage_from_distances,
-    linkage_from_embeddings,
-)
 from flawsort.research.paper.poolings import bag_of_words, gem_pooling, max_pooling, spoc_pooling
 from flawsort.research.paper.protocol import subset_rows
 from flawsort.research.paper.shared import PreparedSet
@@ -36,11 +36,16 @@ from flawsort.scores.hausdorff import HAUSDORFF_VARIANTS, hausdorff
 PAPER = PRESETS["paper"]
 # Relative temperatures of the sweep. "best" takes the best of them by the truth: an oracle.
 TEMPERATURES = (0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+# Absolute temperatures, the paper's tau, in units of the distance between unit vectors. The paper
+# prints no values; below the first the weights are on one patch, above the last they are all alike.
+TAUS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0, 2.0)
 # Patches of the hard and the soft top-k weights (Appendix A.1), up to all of a 32 x 32 grid.
 TOP_COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 SCORED = ("wa", "wa-max", "wa-min", "wa-extra", "wa-semi")
 NEEDS_NORMALS = ("wa-semi", "wa-extra")
+# These come from one comparison of all images with each other.
+FROM_PEERS = ("wa", "wa-max", "wa-min", "max-hausdorff", *HAUSDORFF_VARIANTS[1:])
 _WEIGHTED = ("average", "wa-mask", *SCORED)
 _POOLINGS: dict[str, Callable[[Bags], NDArray[np.float32]]] = {
     "max": max_pooling,

@@ -54,12 +54,17 @@ class Task:
 
 
 def find_tasks(
-    folders: Sequence[Path], *, only: Sequence[str] = (), split_seed: int = 0
+    folders: Sequence[Path],
+    *,
+    only: Sequence[str] = (),
+    split_seed: int = 0,
+    leave_out: bool = False,
 ) -> list[Task]:
     """The sets in the folders, in the order of the paper's tables.
 
     only: the names of the sets to load, all if empty; no file of another set is opened.
-    split_seed: draws the normals of the magnetic tiles if no list names them.
+    split_seed: draws the normals of the magnetic tiles if no list names them. leave_out: cluster
+    without the images that the metrics do not count.
     """
     found = [(_name(one), one) for folder in folders for one in find_datasets(folder)]
     names = [name for name, _ in found]
@@ -75,7 +80,7 @@ def find_tasks(
             f"must name sets among {there}. Got {', '.join(absent)}.", parameter="only"
         )
     return [
-        _task(load_dataset(one, split_seed=split_seed))
+        _task(load_dataset(one, split_seed=split_seed), leave_out=leave_out)
         for name, one in found
         if not only or name in only
     ]
@@ -109,7 +114,7 @@ def _name(found: FoundSet | LabelledSet) -> str:
     return "mtd" if _group(found) == "mtd" else found.name
 
 
-def _task(data: LabelledSet) -> Task:
+def _task(data: LabelledSet, *, leave_out: bool = False) -> Task:
     for found in (data.images, data.normals):
         if found is not None and found.set_aside:
             first = found.set_aside[0]
@@ -117,6 +122,9 @@ def _task(data: LabelledSet) -> Task:
                 f"'{data.name}' has {len(found.set_aside)} images that cannot be used, the first "
                 f"'{first.name}': {first.reason}. A table needs all of them: repair or remove them."
             )
+    if leave_out:
+        counted = [row for row, label in enumerate(data.labels) if label not in EXCLUDED_LABELS]
+        data = data.take(counted)
     truth = tuple(None if label in EXCLUDED_LABELS else label for label in data.labels)
     n_classes = len(set(truth) - {None})
     if n_classes < 2:

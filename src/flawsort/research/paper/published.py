@@ -17,7 +17,8 @@ class Cell:
 
     set: "object", "texture", "mtd", "overall" or an MVTec category by its folder's name.
     row: the method; "<distance>/<clusterer>" in the tables of clusterers.
-    metric: "nmi", "ari", "f1", "mauc", "r90", "r95", "r99" or "pixel-auroc".
+    metric: "nmi", "ari", "f1", "mauc", "r90", "r95", "r99" or
+    "pixel-auroc-weights".
     stderr: the standard error, None if the paper gives none.
     """
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from flawsort.core.tables import csv_text
 from flawsort.research.paper.protocol import OBJECTS, TEXTURES
 from flawsort.research.paper.tables import Cell, Filled
 
@@ -20,8 +19,8 @@ METRIC_NAMES = {
     "r90": "R@0.9",
     "r95": "R@0.95",
     "r99": "R@0.99",
-    "pixel-auroc": "pixel AUROC",
-    "pixel-auroc-weights": "of weights",
+    "pixel-auroc-weights": "pixel AUROC",
+    "pixel-auroc": "of scores",
 }
 _SIZES = {"object": len(OBJECTS), "texture": len(TEXTURES), "mtd": 1}
 _NOTHING = "-"
@@ -53,16 +52,13 @@ def as_latex(filled: Filled) -> str:
 
 def as_csv(filled: Sequence[Filled]) -> str:
     """One row for each number."""
-    stream = io.StringIO(newline="")
-    writer = csv.writer(stream, lineterminator="\n")
     fields = list(Cell.__dataclass_fields__)
-    writer.writerow(["table", "backbone", *fields])
-    for part in filled:
-        for cell in part.cells:
-            values = (getattr(cell, name) for name in fields)
-            written = ["" if value is None else value for value in values]
-            writer.writerow([part.table.name, part.backbone, *written])
-    return stream.getvalue()
+    rows = [
+        [part.table.name, part.backbone, *(getattr(cell, name) for name in fields)]
+        for part in filled
+        for cell in part.cells
+    ]
+    return csv_text([["table", "backbone", *fields], *rows])
 
 
 def as_json(filled: Sequence[Filled]) -> str:

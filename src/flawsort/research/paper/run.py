@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,8 +16,16 @@ from flawsort.core.records import Progress
 from flawsort.core.storage import write_whole
 from flawsort.images.view import View
 from flawsort.research.paper.deep_rows import Training
-from flawsort.research.paper.figures import FIGURES, draw, draw_attention, draw_clusters
+from flawsort.research.paper.effort import foretold, search_notes
+from flawsort.research.paper.figures import (
+    FIGURES,
+    draw,
+    draw_attention,
+    draw_clusters,
+    draw_maximum,
+)
 from flawsort.research.paper.layout import DPI
+from flawsort.research.paper.measurements import Job, describe_weights
 from flawsort.research.paper.protocol import Task, find_tasks, missing_from
 from flawsort.research.paper.render import as_csv, as_json, as_latex, as_text
 from flawsort.research.paper.shared import PreparedSet
@@ -25,15 +34,31 @@ from flawsort.scores.engines import choose_engine
 
 DEFAULT_NETWORK = "wide_resnet50"
 # Figures that show images, not the numbers of a table.
-PICTURES = {"attention": "Figure 3", "clusters": "figure of clusters, Section 4.5"}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of images. source: where the paper has it. rows: what is compared for it."""
+
+    source: str
+    draw: Callable[..., list[Path]]
+    rows: tuple[str, ...] = ("max-hausdorff", "wa", "wa-semi")
+
+
+PICTURES = {
+    "attention": Picture("Figure 3", draw_attention),
+    "clusters": Picture("figure of clusters, Section 4.5", draw_clusters),
+    "maximum": Picture("Figure 12", draw_maximum, ("wa", "wa-max")),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """The inputs, the choices and the output folder of a run.
 
-    exact: of the search among normals; None decides by size. deep: train deep clustering; None if
-    there is a GPU. training: how it is trained. dpi: of the PNG files.
+    exact: search normals exactly, otherwise in inverted lists. leave_out: cluster without the
+    images that the metrics do not count, those of the type `combined`. deep: train deep clustering;
+    None if there is a GPU. training: how it is trained. dpi: of the PNG files.
     """
 
     data: tuple[Path, ...]
@@ -43,9 +68,10 @@ class Setting:
     image_size: int | None = None
     view: View = field(default_factory=View)
     device: str | None = None
-    exact: bool | None = None
+    exact: bool = True
     split_seed: int = 0
     only: tuple[str, ...] = ()
+    leave_out: bool = False
     deep: bool | None = None
     training: Training = field(default_factory=Training)
     options: Options = field(default_factory=Options)
@@ -54,13 +80,47 @@ class Setting:
     def describe(self, prepared: Sequence[PreparedSet]) -> dict[str, Any]:
         """The choices, for the files."""
         sizes = {" x ".join(map(str, one.backbone.info.input_size)) for one in prepared}
-        search = {None: "by size", True: "exact", False: "approximate"}[self.exact]
+        search = "exact" if self.exact else "approximate, in inverted lists"
         return {
             "input": ", ".join(sorted(sizes)),
             "resample": self.view.resample,
             "search among normals": search,
             "split seed": self.split_seed,
+            **({"combined": "left out before clustering"} if self.leave_out else {}),
         }
+
+    def stem(self, name: str) -> str:
+        """The name of the files of a table or figure: its own, and what differs from the defaults
+        in what it shows, so that another setting overwrites nothing."""
+        chosen, usual = self.options, Options()
+        parts: list[tuple[str, object]] = []
+        if name in PICTURES or not TABLES[name].sweeps:
+            if chosen.best:
+                parts.append(("temperature", "best"))
+            elif chosen.method != usual.method:
+                parts += describe_weights(chosen.method).items()
+        if name in TABLES and TABLES[name].subsets and chosen.n_seeds != usual.n_seeds:
+            parts.append(("seeds", chosen.n_seeds))
+        if name in TABLES and TABLES[name].deep:
+            parts += [
+                (f"deep-{field}", value)
+                for field, value, default in (
+                    ("seeds", self.training.n_seeds, 3),
+                    ("epochs", self.training.n_epochs, None),
+                    ("times", self.training.times, 1),
+                    ("scan-rate", self.training.scan_rate, None),
+                    ("weights", _file_stem(self.training.weights), None),
+                )
+                if value != default
+            ]
+        if self.view.resample != View().resample:
+            parts.append(("resample", self.view.resample))
+        if self.split_seed:
+            parts.append(("split-seed", self.split_seed))
+        words = [f"{label}-{_shown(value)}" for label, value in parts]
+        words += [] if self.exact else ["approximate"]
+        words += ["without-combined"] if self.leave_out else []
+        return "_".join([name, *words])
 
 
 @dataclass(frozen=True)
@@ -95,8 +155,9 @@ def listing() -> list[tuple[str, str, str, str]]:
         (table.name, table.title, table.source, table.needs or "images alone")
         for table in TABLES.values()
     ]
-    for name, source in PICTURES.items():
-        rows.append((name, FIGURES[name], source, "flawsort[paper]; normals, masks if there are"))
+    for name, picture in PICTURES.items():
+        needs = "flawsort[paper]; normals, masks if there are"
+        rows.append((name, FIGURES[name], picture.source, needs))
     return rows
 
 
@@ -106,8 +167,10 @@ def run_paper(
     *,
     done: Callable[[Outcome], None] | None = None,
     progress: Progress | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> list[Outcome]:
-    """Compute the named tables and figures, or "all". done: called with each as it is finished."""
+    """Compute the named tables and figures, or "all". done: called with each as it is finished.
+    notice: called with a sentence before comparisons that take long."""
     known = (*TABLES, *PICTURES)
     wanted = list(known) if list(names) == ["all"] else list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in known]
@@ -121,8 +184,13 @@ def run_paper(
             f"One file of weights fits one backbone. Got {len(setting.backbones)} backbones."
         )
     _check_deep(wanted, setting)
-    tasks = find_tasks(setting.data, only=setting.only, split_seed=setting.split_seed)
-    bench = _Bench(tasks, setting, progress)
+    tasks = find_tasks(
+        setting.data,
+        only=setting.only,
+        split_seed=setting.split_seed,
+        leave_out=setting.leave_out,
+    )
+    bench = _Bench(tasks, setting, progress, notice)
     setting.output.mkdir(parents=True, exist_ok=True)
     outcomes = []
     for name in wanted:
@@ -143,6 +211,8 @@ def _check_deep(wanted: Sequence[str], setting: Setting) -> None:
             ("--deep-weights", chosen.weights, usual.weights),
             ("--deep-seeds", chosen.n_seeds, usual.n_seeds),
             ("--deep-epochs", chosen.n_epochs, usual.n_epochs),
+            ("--deep-times", chosen.times, usual.times),
+            ("--deep-scan-rate", chosen.scan_rate, usual.scan_rate),
         )
         if value != default
     ]
@@ -163,9 +233,16 @@ def _check_deep(wanted: Sequence[str], setting: Setting) -> None:
 class _Bench:
     """The prepared sets for each backbone, opened once."""
 
-    def __init__(self, tasks: Sequence[Task], setting: Setting, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        setting: Setting,
+        progress: Progress | None,
+        notice: Callable[[str], None] | None,
+    ) -> None:
         self.tasks = tasks
         self.progress = progress
+        self._notice = notice
         self._setting = setting
         self._opened: dict[str, list[PreparedSet]] = {}
 
@@ -186,6 +263,12 @@ class _Bench:
                 for task in self.tasks
             ]
         return self._opened[backbone]
+
+    def foretell(self, name: str, prepared: Sequence[PreparedSet], jobs: Sequence[Job]) -> None:
+        """Say how long the comparisons of a table or figure take."""
+        sentence = foretold(prepared, jobs) if self._notice else ""
+        if self._notice and sentence:
+            self._notice(f"{name}: {sentence}")
 
     def forget(self) -> None:
         """Free every network."""
@@ -218,8 +301,9 @@ def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
         missing += [remark] if remark else []
     unloaded = 0
     for name in names:
+        shown, layer = _layer(name, table)
         try:
-            prepared = bench.prepared(_layer(name, table))
+            prepared = bench.prepared(layer)
         except BackboneError as error:
             if len(names) == 1:
                 raise
@@ -229,7 +313,8 @@ def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
                 raise
             continue
         chosen = setting.describe(prepared)
-        filled.append(fill(table, prepared, options, settings=chosen, progress=bench.progress))
+        bench.foretell(table.name, prepared, [job for _, job in table.rows(options)])
+        filled.append(fill(shown, prepared, options, settings=chosen, progress=bench.progress))
         if len(names) > 1:
             bench.forget()  # many networks together do not fit into memory
     lacking = [
@@ -238,16 +323,20 @@ def _table(table: Table, bench: _Bench, setting: Setting) -> Outcome:
     ]
     remarks = [*missing, *lacking]
     text = "\n".join(as_text(part) for part in filled) + "".join(f"{one}\n" for one in remarks)
-    stem = setting.output / table.name
+    stem = setting.stem(table.name)
+    contents = {
+        "txt": text,
+        "csv": as_csv(filled),
+        "json": as_json(filled),
+        "tex": "\n".join(as_latex(part) for part in filled),
+    }
     files = [
-        _written(stem.with_suffix(".txt"), text),
-        _written(stem.with_suffix(".csv"), as_csv(filled)),
-        _written(stem.with_suffix(".json"), as_json(filled)),
-        _written(stem.with_suffix(".tex"), "\n".join(as_latex(part) for part in filled)),
+        _written(setting.output / f"{stem}.{suffix}", content)
+        for suffix, content in contents.items()
     ]
     if table.name in FIGURES and filled:
         try:
-            files += draw(table.name, filled, setting.output, dpi=setting.dpi)
+            files += draw(table.name, filled, setting.output, stem=stem, dpi=setting.dpi)
         except FlawsortError as error:  # such as no matplotlib: the numbers are still written
             text += f"No figure: {error}\n"
     return Outcome(table.name, text, tuple(filled), tuple(files))
@@ -288,23 +377,42 @@ def _check_weights(path: Path) -> None:
 def _picture(name: str, bench: _Bench, setting: Setting) -> Outcome:
     files: list[Path] = []
     remark = ""
-    drawing = draw_attention if name == "attention" else draw_clusters
+    drawing = PICTURES[name].draw
     everything = bench.prepared(setting.backbones[0])
+    jobs = [Job(row=row) for row in PICTURES[name].rows]
+    bench.foretell(name, everything, jobs)
     try:
         for prepared in everything:
             method = setting.options.method
-            files += drawing(prepared, setting.output, method=method, dpi=setting.dpi)
+            stem = setting.stem(name).replace(name, f"{name}-{prepared.task.name}", 1)
+            files += drawing(prepared, setting.output, method=method, stem=stem, dpi=setting.dpi)
             prepared.release()
     except OptionError as error:  # such as no matplotlib: tables are still written
         remark = f"No figure: {error}\n"
-    text = "".join(f"{path}\n" for path in files) + remark
+    searched = search_notes(everything, jobs)
+    text = "".join(f"{line}\n" for line in (*files, *searched)) + remark
     return Outcome(name, text, (), tuple(files))
 
 
-def _layer(backbone: str, table: Table) -> str:
-    """The backbone, or its last layer for a table that is about it."""
-    last = f"{backbone}{LAST}"
-    return last if table.last_layer and find_network(last) is not None else backbone
+def _layer(backbone: str, table: Table) -> tuple[Table, str]:
+    """The table and the backbone, or its last layer for a table that is about it. Where that is not
+    known, the table says so."""
+    if not table.last_layer:
+        return table, backbone
+    last = f"{backbone.removesuffix(LAST)}{LAST}"
+    if find_network(last) is not None:
+        return table, last
+    return table.of_other_layers(Path(backbone).name), backbone
+
+
+def _file_stem(path: Path | None) -> str | None:
+    """The name of a file as part of another one's: letters, digits, dots, hyphens."""
+    return None if path is None else re.sub(r"[^\w.-]", "-", path.stem, flags=re.ASCII)
+
+
+def _shown(value: object) -> str:
+    """A number or a word as part of a file's name."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _written(path: Path, text: str) -> Path:

@@ -24,9 +24,11 @@ from flawsort.core.errors import InputError
 from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints, Progress
 from flawsort.core.storage import write_whole
 from flawsort.core.store import FORMAT
-from flawsort.core.text import pluralise, printable
+from flawsort.core.text import pluralise
+from flawsort.images.budget import BUDGET
 from flawsort.images.find import digest_of
 from flawsort.images.inputs import with_window
+from flawsort.images.maps import cell_means, read_mask
 from flawsort.images.view import View, thumbnail
 from flawsort.research.paper.protocol import Task, subset_rows
 from flawsort.scores.engines import CpuEngine, Engine
@@ -38,6 +40,7 @@ from flawsort.scores.peer_statistics import (
     MinOverPeers,
     Tensor,
 )
+from flawsort.scores.recall import Recall
 from flawsort.scores.reference import NormalReference
 
 
@@ -66,18 +69,18 @@ class PreparedSet:
         folder: Path,
         *,
         view: View | None = None,
-        exact: bool | None = None,
+        exact: bool = True,
         engine: Engine | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """folder: where results are stored. exact: of the search among normals. engine: compares
-        patches; None for the CPU in float32."""
+        """folder: where results are stored. exact: search normals exactly, otherwise in inverted
+        lists. engine: compares patches; None for the CPU in float32."""
         self.task = task
         self.backbone = backbone
         self.view = with_window(view or View(), task.data.images, task.data.normals)
-        self._exact = exact
-        self._engine = engine or CpuEngine()
-        self.search = {None: "", True: "-exact", False: "-lists"}[exact]
+        self.exact = exact
+        self.engine = engine or CpuEngine()
+        self.search = "-exact" if exact else "-lists"
         self.progress = progress
         self.home = folder
         self._bags_folder = folder / "bags"
@@ -129,7 +132,7 @@ class PreparedSet:
 
         def compute() -> dict[str, Floats]:
             mean = MeanOverPeers(len(self.bags), self.bags.n_patches)
-            self._engine.fold_peers(
+            self.engine.fold_peers(
                 self.bags.patches,
                 np.arange(len(self.bags)),
                 mean,
@@ -150,17 +153,37 @@ class PreparedSet:
             order = np.random.default_rng(seed).permutation(len(self.normals))
             count = max(1, round(share * len(order)))
             chosen = self.normals.take(np.sort(order[:count])) if share < 1 else self.normals
-            reference = NormalReference.from_bags(chosen, exact=self._exact, engine=self._engine)
-            return {"scores": reference.compare(self.bags, progress=self.progress).scores}
+            reference = NormalReference.from_bags(chosen, exact=self.exact, engine=self.engine)
+            found = reference.compare(self.bags, progress=self.progress)
+            recall = found.recall(0)
+            if recall is None:
+                return {"scores": found.scores}
+            measured = np.array([recall.right, recall.of, recall.n_images])
+            return {"scores": found.scores, "recall": measured}
 
-        part = f"-{share:g}-{seed}" if share < 1 else ""
-        return self._kept(f"normals{self.search}{part}", compute)["scores"]
+        return self._kept(self.normals_name(share, seed), compute)["scores"]
+
+    def recall_of_normals(self, share: float = 1.0, seed: int = 0) -> Recall | None:
+        """What the search behind `normal_scores` found; None if it was exact or not made yet."""
+        measured = (read_arrays(self._file_of(self.normals_name(share, seed))) or {}).get("recall")
+        return None if measured is None else Recall(*measured.tolist())
+
+    def normals_name(self, share: float = 1.0, seed: int = 0) -> str:
+        """The name of what `normal_scores` computes."""
+        return f"normals{self.search}" + (f"-{share:g}-{seed}" if share < 1 else "")
+
+    def has(self, name: str) -> bool:
+        """Whether a comparison of that name is on the disk already."""
+        return self._file_of(name).exists()
+
+    def _file_of(self, name: str) -> Path:
+        return self.folder / f"{name}.npz"
 
     def mean_distances(self) -> NDArray[np.float32]:
         """(n_images, n_images): the "mean-mean" variant, which takes a sweep of its own."""
 
         def compute() -> dict[str, Floats]:
-            return {"distances": self._engine.mean_distances(self.bags, progress=self.progress)}
+            return {"distances": self.engine.mean_distances(self.bags, progress=self.progress)}
 
         return self._kept("mean-distances", compute)["distances"]
 
@@ -176,7 +199,7 @@ class PreparedSet:
             for seed in range(n_seeds):
                 members[seed, subset_rows(n, seed)] = True
             sums = _SubsetMeans(members, self.bags.n_patches)
-            self._engine.fold_peers(self.bags.patches, np.arange(n), sums, progress=self.progress)
+            self.engine.fold_peers(self.bags.patches, np.arange(n), sums, progress=self.progress)
             return {"scores": sums.result()}
 
         return self._kept(f"subsets-{n_seeds}", compute)["scores"]
@@ -190,7 +213,8 @@ class PreparedSet:
         return np.stack([(empty if mask is None else mask).ravel() for mask in masks])
 
     def masks(self, size: tuple[int, int]) -> list[NDArray[np.float32] | None]:
-        """Each image's mask averaged to (width, height), in 0..1; None where there is none."""
+        """Each image's mask averaged over the area of each cell of (width, height), in 0..1; None
+        where there is none."""
         return [None if path is None else _mask(path, size) for path in self.task.data.masks]
 
     def picture(self, row: int, side: int) -> NDArray[np.uint8]:
@@ -210,7 +234,7 @@ class PreparedSet:
         minima = DirectedMinima(len(self.bags), self.bags.valid)
         statistic = Combined([mean, most, least, minima])
         images = np.arange(len(self.bags))
-        self._engine.fold_peers(self.bags.patches, images, statistic, progress=self.progress)
+        self.engine.fold_peers(self.bags.patches, images, statistic, progress=self.progress)
         return {
             "mean": mean.result(),
             "most": most.result(),
@@ -222,7 +246,9 @@ class PreparedSet:
 
     def _embed(self, images: ImageSet, kind: str, backbone: Backbone) -> Bags:
         setting = cache_setting(backbone, self.view)
-        cache = BagCache(self._bags_folder, setting, max_pixels=self.view.max_pixels)
+        cache = BagCache(
+            self._bags_folder, setting, max_pixels=self.view.max_pixels, memory=BUDGET.limit
+        )
         found = embed(images, backbone, self.view, cache=cache, kind=kind, progress=self.progress)
         if len(found.images) != len(images):
             raise unreadable(self.task.name, images, found.images, kind)
@@ -230,7 +256,7 @@ class PreparedSet:
 
     def _kept(self, name: str, compute: Callable[[], dict[str, Floats]]) -> dict[str, Floats]:
         """Arrays from the folder, or computed and stored there."""
-        path = self.folder / f"{name}.npz"
+        path = self._file_of(name)
         found = read_arrays(path)
         if found is None:
             found = compute()
@@ -276,17 +302,9 @@ class _SubsetMeans:
 
 
 def _mask(path: Path, size: tuple[int, int]) -> NDArray[np.float32]:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            values = np.asarray(image.convert("L"))
-    except (OSError, ValueError, SyntaxError) as error:
-        raise InputError(f"The mask '{printable(path)}' cannot be read: {error}.") from error
-    # Masks are 0 and 1, or 0 and 255.
-    marked = values > values.max() / 2
-    averaged = Image.fromarray(marked.astype(np.float32)).resize(size, Image.Resampling.BOX)
-    return np.asarray(averaged)
+    marked = read_mask(path)
+    high, wide = marked.shape
+    return cell_means(marked, (0, 0, wide, high), (size[1], size[0]))
 
 
 def unreadable(name: str, images: ImageSet, used: ImageSet, kind: str = "image") -> InputError:
@@ -315,4 +333,4 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     def write(file: IO[bytes]) -> None:
         np.savez(file, **arrays)  # type: ignore[arg-type]  # of its other, newer options
 
-    write_whole(path, write, parents=True)
+    write_whole(path, write, parents=True, durable=False)

@@ -12,6 +12,7 @@ from flawsort.core.errors import BackboneError, FlawsortError
 from flawsort.core.records import Progress
 from flawsort.research.paper.catalogue import FOUR, TABLES, Options, Table
 from flawsort.research.paper.deep_rows import PREFIX, RIVALS
+from flawsort.research.paper.effort import search_notes
 from flawsort.research.paper.measurements import Figures, Job, run_job
 from flawsort.research.paper.methods import SCORED
 from flawsort.research.paper.protocol import GROUPS, OBJECTS, TEXTURES
@@ -85,16 +86,26 @@ def fill(
     groups = {one.task.name: one.task.group for one in prepared}
     n_images = {one.task.name: len(one.task.counted) for one in prepared}
     cells = _cells(table, [label for label, _ in rows], figures, groups, n_images)
+    searched = search_notes(prepared, [job for _, job in rows])
     return Filled(
         table,
         prepared[0].backbone.info.name if prepared else "",
         tuple(cells),
         figures,
         tuple(runs.skipped),
-        (*_notes(table, options), *_collapses(figures), *_idle(figures)),
+        (*_notes(table, options), *searched, *_collapses(figures), *_idle(figures)),
         n_images,
-        {**options.describe(), **_places(figures), **(settings or {})},
+        {**_shown(table, options), **_places(figures), **(settings or {})},
     )
+
+
+def _shown(table: Table, options: Options) -> dict[str, Any]:
+    """The choices of the options that the table follows."""
+    chosen = options.describe()
+    if table.sweeps:
+        chosen.pop("temperature", None)
+        chosen.pop("tau", None)
+    return chosen
 
 
 class _Runs:
@@ -291,7 +302,7 @@ def _places(figures: dict[tuple[str, str], Figures]) -> dict[str, str]:
 
 
 def _notes(table: Table, options: Options) -> list[str]:
-    notes = []
+    notes = [table.remark] if table.remark else []
     if "nmi" in table.metrics:
         notes.append("k is the true number of types in each set: an oracle, as in the paper.")
     jobs = [job for _, job in table.rows(options)]

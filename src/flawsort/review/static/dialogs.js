@@ -2,31 +2,17 @@
 
 import { button, count, el } from "./dom.js";
 import { mark } from "./marks.js";
+import { modal } from "./modal.js";
 import { model } from "./model.js";
 
 export const LONGEST_NAME = 200;
 
-// A modal dialog with a title. `done(answer)` closes it; Escape or a click outside resolves to null.
-export function modal(title, css = "") {
-  let answer = null;
-  let settle;
-  const promise = new Promise((resolve) => { settle = resolve; });
-  const heading = el("h2", {}, title);
-  const node = el("dialog", { class: css || null, "aria-label": title });
-  const done = (value) => { answer = value; node.close(); };
-  node.append(el("div", { class: "box-head" }, heading, button("×", () => done(null), { css: "close", "aria-label": "Close" })));
-  // A drag that starts inside (to select text, say) and ends outside must not close the dialog.
-  let pressed = null;
-  node.addEventListener("pointerdown", (event) => { pressed = event.target; });
-  node.addEventListener("click", (event) => { if (event.target === node && pressed === node) done(null); });
-  node.addEventListener("close", () => { node.remove(); settle(answer); });
-  document.body.append(node);
-  return { node, heading, done, open() { node.showModal(); return promise; } };
-}
+export const askName = (title, value = "", hint = "Leave it empty to remove the name.") => askText(title, value, { label: "Name", hint, longest: LONGEST_NAME });
 
-export function askName(title, value = "", hint = "Leave it empty to remove the name.") {
+// Ask for a line of text. label: of the field. longest: in characters.
+export function askText(title, value, { label, hint, longest }) {
   const box = modal(title, "narrow");
-  const input = el("input", { type: "text", maxlength: LONGEST_NAME, "aria-label": "Name", autocomplete: "off", spellcheck: "false" });
+  const input = el("input", { type: "text", maxlength: longest, "aria-label": label, autocomplete: "off", spellcheck: "false" });
   input.value = value;
   const form = el("form", { method: "dialog" }, input, el("p", { class: "hint" }, hint),
     el("div", { class: "row end" }, button("Cancel", () => box.done(null)), el("button", { class: "primary" }, "Save")));
@@ -34,6 +20,16 @@ export function askName(title, value = "", hint = "Leave it empty to remove the 
   box.node.append(form);
   const promise = box.open();
   input.select();
+  return promise;
+}
+
+// Ask to choose one of several answers: {value, words, css}. Enter takes the first.
+export function choose(title, text, answers) {
+  const box = modal(title, "narrow");
+  const buttons = answers.map(({ value, words, css }) => button(words, () => box.done(value), { css }));
+  box.node.append(el("p", {}, text), el("div", { class: "row end" }, button("Cancel", () => box.done(null), { css: "quiet" }), buttons.reverse()));
+  const promise = box.open();
+  buttons.at(-1).focus();
   return promise;
 }
 
@@ -53,7 +49,7 @@ function choicesFor(typed, { exclude, extras, fresh }) {
   const all = [...groups, ...extras].filter((choice) => choice.words.toLowerCase().includes(wanted));
   // Titles that start with the typed text come first.
   all.sort((a, b) => b.words.toLowerCase().startsWith(wanted) - a.words.toLowerCase().startsWith(wanted));
-  if (fresh) all.push({ value: "new", id: null, css: "fresh", words: wanted ? `New group “${typed.trim()}”` : "New group", note: "" });
+  if (fresh && !all.some((choice) => wanted && choice.words.toLowerCase() === wanted)) all.push({ value: "new", id: null, css: "fresh", words: wanted ? `New group “${typed.trim()}”` : "New group", note: "" });
   return all;
 }
 

@@ -23,9 +23,9 @@ export class ExportPage {
   draw() {
     if (this.node.hidden) return;
     const { run, state } = model;
-    const open = run.n - state.confirmed.length;
+    const open = run.n - state.decided.length;
     const named = model.groups.filter((group) => group.name).length;
-    const sure = open ? `Not confirmed yet: ${count(open, "image")} (${percent(open / run.n)}), exported in their current groups and marked as not confirmed.` : "Every image is confirmed.";
+    const sure = open ? `Not decided yet: ${count(open, "image")} (${percent(open / run.n)}), exported in the groups suggested for them and marked as not decided.` : "Every image is decided.";
     this.note.textContent = `${count(run.n, "image")} in ${count(model.groups.length, "group")}, ${named} of them named. ${sure}`;
     if (!this.list.children.length) this.list.replaceChildren(...run.formats.map(card));
   }

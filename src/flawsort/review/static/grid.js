@@ -3,12 +3,13 @@
 import { display } from "./display.js";
 import { count, el, figure, soon } from "./dom.js";
 import { mark } from "./marks.js";
-import { model } from "./model.js";
-import { picture, release } from "./pictures.js";
+import { model, standing } from "./model.js";
+import { picture, release, tileSource } from "./pictures.js";
 import { selection } from "./selection.js";
 
 const GAP = 8;
 const MOST = 380; // pixels: larger thumbnails look blurred
+const LEAVING = 450; // milliseconds that an image takes to fade; as in pages.css
 const FAST = 3; // screens per frame: above it, pictures load only when scrolling slows down
 
 let dragged = [];
@@ -17,14 +18,14 @@ export const draggedRows = () => dragged;
 let made = 0;
 
 export class Grid {
-  // open(rows, index): called on Enter and on a double click. enterOpens: false leaves Enter to the page.
-  // own: whether cells also show the image's own group.
-  constructor({ label, open, size = () => display.size, enterOpens = true }) {
-    Object.assign(this, { open, size, enterOpens, rows: [], active: 0, own: false, cells: new Map(), name: `grid${made++}`, last: 0 });
+  // open(rows, index): called on Enter and on a double click. enterOpens: false leaves Enter to the page. active(row):
+  // called with the image in focus, or null. own: whether cells also show the image's own group.
+  constructor({ label, open, size = () => display.size, enterOpens = true, active: told = () => {} }) {
+    Object.assign(this, { open, size, enterOpens, told, rows: [], active: 0, own: false, cells: new Map(), name: `grid${made++}`, last: 0 });
     this.sheet = el("div", { class: "sheet" });
     this.node = el("div", {
       class: "grid", tabindex: 0, role: "listbox", "aria-multiselectable": "true", "aria-label": label,
-      onkeydown: (event) => this.key(event), onfocus: () => this.point(), onclick: (event) => this.click(event),
+      onkeydown: (event) => this.key(event), onfocus: () => { this.point(); this.tell(); }, onblur: () => this.told(null), onclick: (event) => this.click(event),
       ondblclick: (event) => this.enter(this.at(event)), ondragstart: (event) => this.drag(event),
     }, this.sheet);
     this.later = soon(() => this.render());
@@ -38,8 +39,9 @@ export class Grid {
   // The row that keys apply to; null while the focus is elsewhere.
   get focused() { return document.activeElement === this.node ? this.row ?? null : null; }
 
-  // Show these rows. The active image stays active, or its position if the image is gone.
-  show(rows, { top = false } = {}) {
+  // Show these rows. The active image stays active, or its position if the image is gone. calm: images
+  // that leave fade, and the others glide into their places.
+  show(rows, { top = false, calm = false } = {}) {
     const kept = top ? 0 : rows.indexOf(this.row);
     this.active = kept >= 0 ? kept : Math.min(this.active, Math.max(0, rows.length - 1));
     this.rows = rows;
@@ -47,8 +49,15 @@ export class Grid {
     this.spare = new Map([...this.cells.values()].map((cell) => [cell.row, cell]));
     this.cells.clear();
     this.layout();
-    for (const cell of this.spare.values()) discard(cell);
+    for (const cell of this.spare.values()) if (calm) fade(cell); else discard(cell);
     this.spare = null;
+    if (calm) this.glide();
+  }
+
+  glide() {
+    this.sheet.classList.add("gliding");
+    clearTimeout(this.still);
+    this.still = setTimeout(() => this.sheet.classList.remove("gliding"), LEAVING);
   }
 
   layout() {
@@ -102,6 +111,7 @@ export class Grid {
     cell.setAttribute("aria-setsize", this.rows.length);
     cell.setAttribute("aria-posinset", index + 1);
     cell.setAttribute("aria-selected", String(selection.has(row)));
+    cell.classList.toggle("suggested", model.suggested(row));
     cell.lastChild.replaceWith(signs(row, this.own));
     this.put(cell, index);
     this.cells.set(index, cell);
@@ -111,7 +121,7 @@ export class Grid {
   // Reuse the existing cell, so that nothing flickers when other images come or go.
   reused(row) {
     const cell = this.spare?.get(row);
-    if (!cell || cell.heat !== display.heat || cell.querySelector(".gone")) return null;
+    if (!cell || cell.looks !== looks() || cell.querySelector(".gone")) return null;
     this.spare.delete(row);
     return cell;
   }
@@ -129,6 +139,8 @@ export class Grid {
     else this.node.removeAttribute("aria-activedescendant");
   }
 
+  tell() { this.told(this.focused); }
+
   go(index) {
     if (!this.rows.length) return;
     this.active = Math.max(0, Math.min(this.rows.length - 1, index));
@@ -139,6 +151,9 @@ export class Grid {
     else if (top + this.cell + 12 > scrollTop + clientHeight) this.node.scrollTop = top + this.cell + 12 - clientHeight;
     this.last = this.node.scrollTop;
     this.render();
+    // Where the page scrolls and not the grid.
+    if (this.node.scrollHeight <= clientHeight) this.cells.get(this.active)?.scrollIntoView({ block: "nearest" });
+    this.tell();
   }
 
   key(event) {
@@ -151,13 +166,21 @@ export class Grid {
       if (event.shiftKey && !selection.size) selection.only(this.row);
       this.go(this.active + by);
       if (event.shiftKey) selection.reach(this.row, this.rows);
-    } else if (event.key === " " && this.rows.length) selection.toggle(this.row);
-    else if (event.key === "Enter" && this.enterOpens) this.enter(this.active);
+    } else if (event.key === " " && this.rows.length) {
+      if (event.shiftKey) selection.add(this.line());
+      else selection.toggle(this.row);
+    } else if (event.key === "Enter" && this.enterOpens) this.enter(this.active);
     else if (event.key.toLowerCase() === "a" && (event.ctrlKey || event.metaKey)) {
       selection.all(this.rows);
     } else return;
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  // The images beside the active one.
+  line() {
+    const first = this.active - (this.active % this.across);
+    return this.rows.slice(first, first + this.across);
   }
 
   at(event) {
@@ -170,6 +193,7 @@ export class Grid {
     if (index < 0) return void (event.target === this.node && selection.clear());
     this.active = index;
     this.point();
+    this.tell();
     const onTick = event.target.classList.contains("tick");
     const touch = event.pointerType === "touch";
     if (event.shiftKey) selection.reach(this.row, this.rows);
@@ -196,15 +220,27 @@ export class Grid {
   }
 }
 
+// The settings by which a picture was drawn.
+const looks = () => `${display.heat}/${display.outline}/${tileSource()}`;
+
 function newCell(row) {
   const cell = el("div", { class: "cell", role: "option", draggable: "true", "data-row": row },
     el("span", { class: "square" }, picture(row)), el("span", { class: "tick" }), el("span"));
-  return Object.assign(cell, { row, heat: display.heat });
+  return Object.assign(cell, { row, looks: looks() });
 }
 
 function discard(cell) {
   release(cell);
   cell.remove();
+}
+
+// The cell is no image of the grid any more, and disappears slowly enough to be seen.
+function fade(cell) {
+  cell.removeAttribute("role");
+  cell.removeAttribute("id");
+  cell.setAttribute("aria-hidden", "true");
+  cell.classList.add("leaving");
+  setTimeout(() => discard(cell), LEAVING);
 }
 
 // The largest size at which all images of a grid are in view at once, or `least`.
@@ -222,16 +258,19 @@ export function fitting(grid, least = 120) {
 
 function describe(row) {
   const parts = [model.run.names[row], model.kinds(row).map(model.title).join(" and "), `anomaly score ${figure(model.run.scores[row])}`];
-  if (model.confirmed[row]) parts.push("confirmed");
+  parts.splice(2, 0, standing(row));
   if (model.borderline[row]) parts.push("borderline");
+  if (model.note(row)) parts.push(`note: ${model.note(row)}`);
   return parts.join(" · ");
 }
 
-// Small signs on a picture: its other kinds (or all of them, where several groups are shown), and a
-// tick if it is confirmed.
+// Small signs on a picture: its other kinds (or all of them, where several groups are shown), a tick if
+// it is decided, a pen if it has a note, and how sure the model is if it is suggested.
 function signs(row, own) {
   const kinds = model.kinds(row).slice(own ? 0 : 1);
   const marks = kinds.length ? el("span", { class: "sign kinds" }, own ? null : "+", kinds.map(mark)) : null;
-  const sure = model.confirmed[row] ? el("span", { class: "sign sure" }, "✓") : null;
-  return el("span", { class: "signs", "aria-hidden": "true" }, marks, sure);
+  const sureness = model.sureness(row);
+  const sure = model.decided[row] ? el("span", { class: "sign sure" }, "✓") : sureness === null ? null : el("span", { class: "sign maybe" }, `${sureness} %`);
+  const noted = model.note(row) ? el("span", { class: "sign noted" }, "✎") : null;
+  return el("span", { class: "signs", "aria-hidden": "true" }, marks, noted, sure);
 }

@@ -1,10 +1,10 @@
 // The keyboard shortcuts, and the help dialog that lists them.
 
 import { actions } from "./actions.js";
-import { modal } from "./dialogs.js";
-import { toggleHeat } from "./display.js";
+import { toggleHeat, toggleOutline, toggleTiles } from "./display.js";
 import { el } from "./dom.js";
 import { redo, undo } from "./editing.js";
+import { modal } from "./modal.js";
 import { PAGES } from "./pages.js";
 import { selection } from "./selection.js";
 
@@ -17,24 +17,32 @@ const ON_IMAGES = {
   g: () => actions.merge(),
   r: () => actions.rename(),
   k: () => actions.several(),
+  t: () => actions.note(),
   a: () => actions.accept(),
+  x: () => actions.reject(),
   h: toggleHeat,
+  e: toggleOutline,
+  v: toggleTiles,
 };
 
 const HELP = [
   ["Images", [
     ["← ↑ → ↓", "go to another image"], ["Space", "select or deselect it"], ["Shift + arrows", "extend the selection"],
     ["Ctrl + A", "select all"], ["Esc", "clear the selection"], ["Enter", "open it"],
-    ["1 – 9", "move to the group with that number"], ["M", "move to a group picked by name"],
-    ["N or 0", "move to normal"], ["U", "move to unsure"], ["K", "give it several kinds"],
+    ["Shift + Space", "select its line"], ["A", "accept: it belongs here"], ["X", "reject: it is not this"],
+    ["1 – 9", "move to the group with that number beside it"], ["M", "move to a group picked by name"],
+    ["N or 0", "move to normal"], ["U", "move to unsure"], ["K", "give it several kinds"], ["T", "write a note on it"],
+  ]],
+  ["One image", [
+    ["+  −", "zoom; the mouse wheel and two fingers do, too"], ["Z", "zoom to the flaw, or show all"], ["Shift + arrows", "move what is zoomed"], ["← →", "previous, next: the zoom stays"],
   ]],
   ["Groups", [
-    ["A", "accept the selected images, or the whole group"], ["S", "make the selected images a new group, or split the group along the tree"],
-    ["G", "merge the group into another"], ["R", "rename the group"], ["[  ]", "previous group, next group"],
+    ["Shift + A", "accept the images shown that are sure enough, as the button says"], ["S", "make the selected images a new group, or split the group along the tree"],
+    ["G", "merge the group into another"], ["C", "compare the group with another"], ["R", "rename the group"], ["[  ]", "previous group, next group"],
   ]],
   ...PAGES.filter((page) => page.keys).map((page) => [page.title, page.keys]),
   ["Everywhere", [
-    ["Ctrl + Z", "undo"], ["Ctrl + Shift + Z", "redo"], ["H", "heat maps on or off"], [`Alt + 1 – ${PAGES.length}`, "go to a page"], ["?", "show this list"],
+    ["/", "filters"], ["Ctrl + Z", "undo"], ["Ctrl + Shift + Z", "redo"], ["V", "tiles of the flaw or of the whole part"], ["H", "heat maps on or off"], ["E", "heat as an outline"], [`Alt + 1 – ${PAGES.length}`, "go to a page"], ["?", "show this list"],
   ]],
 ];
 
@@ -61,7 +69,7 @@ function undoing(event) {
 export function act(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return false;
   const key = event.key.toLowerCase();
-  if (/^[1-9]$/.test(key)) actions.moveToNth(Number(key));
+  if (/^[1-9]$/.test(key)) actions.moveToNumber(Number(key));
   else if (Object.hasOwn(ON_IMAGES, key)) ON_IMAGES[key]();
   else return false;
   return true;

@@ -1,56 +1,73 @@
 // The review of a run: loads the run, shows one of its pages, and keeps all pages up to date.
 
 import { focus } from "./actions.js";
+import { addressOf, readAddress } from "./address.js";
 import { api } from "./api.js";
 import { $, button, count, el } from "./dom.js";
-import { lookAgain, redo, undo, whenBack } from "./editing.js";
+import { lookAgain, ownSteps, redo, undo, whenBack } from "./editing.js";
 import { listen, showHelp } from "./keys.js";
+import { announce } from "./messages.js";
 import { model } from "./model.js";
 import { PAGES } from "./pages.js";
+import { person } from "./person.js";
+import { query } from "./query.js";
 import { Rail } from "./rail.js";
 import { selection } from "./selection.js";
 import { selectionBar } from "./selectionbar.js";
 
 const LOOK_EVERY = 20_000;
-// The start page, which shows groups one by one.
+// Browsers refuse more than a hundred changes of the address in half a minute.
+const ADDRESS_AFTER = 250;
+// The start page.
 const HOME = PAGES[0].place;
 
 let pages;
 let rail;
-let at = { place: null, group: null };
+let selected;
+let at = null; // the place of the page in view
+let unwritten = null;
 
-const page = () => pages.get(at.place);
+const page = () => pages.get(at);
+const addressAt = (place) => addressOf(place, pages.get(place).parts?.() ?? [], pages.get(place).constructor.filters ? query.text : "");
 
-// The address holds the page and group, so that a reload or a bookmark returns to them.
-function readAddress() {
-  const [name, id] = location.hash.slice(1).split("/");
-  const group = id === "all" ? "all" : Number.parseInt(id, 10);
-  return { place: pages.has(name) ? name : HOME, group: group === "all" || model.byId.has(group) ? group : at.group };
+// The address follows what is shown, a moment later: a slider changes it many times a second.
+function writeLater() {
+  clearTimeout(unwritten);
+  unwritten = setTimeout(writeAddress, ADDRESS_AFTER);
 }
 
-function go(place, group = at.group) {
-  const hash = place === HOME && group !== null ? `#${HOME}/${group}` : `#${place}`;
-  if (location.hash !== hash) history.pushState(null, "", hash);
-  show();
+function writeAddress() {
+  clearTimeout(unwritten);
+  unwritten = null;
+  if (location.hash !== addressAt(at)) history.replaceState(null, "", addressAt(at));
 }
 
-// A missing group was merged or emptied: use the next one.
-function standing(group) {
-  if (group === "all" || model.byId.has(group)) return group;
-  return (model.groups.find((one) => one.id > group && one.n) ?? model.groups[0]).id;
+// Opens a page. parts: what it is to show; without them, what it showed last.
+function go(place, parts) {
+  if (unwritten !== null) writeAddress();
+  if (parts) pages.get(place).open?.(parts.map(String));
+  turnTo(place);
+  if (location.hash !== addressAt(place)) history.pushState(null, "", addressAt(place));
 }
 
-function show() {
-  const before = at;
-  at = readAddress();
-  at.group = standing(at.group ?? -1);
-  if (before.place !== at.place) $("tip").hidden = true;
-  if (at.group !== before.group && before.group !== null && at.place === HOME) selection.clear();
-  for (const [place, one] of pages) one.node.hidden = place !== at.place;
-  for (const link of $("tabs").children) {
-    if (link.hash === `#${at.place}`) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+// Shows what the address says.
+function follow() {
+  const { place, parts, params } = readAddress();
+  const known = pages.has(place) ? place : HOME;
+  pages.get(known).open?.(parts);
+  const wrong = pages.get(known).constructor.filters ? query.read(params) : [];
+  if (wrong.length) announce(`Left out of the filters, because this page knows no such thing: ${wrong.join(", ")}.`);
+  turnTo(known);
+  writeAddress();
+}
+
+function turnTo(place) {
+  if (at !== place) {
+    $("tip").hidden = true;
+    pages.get(at)?.away?.();
   }
+  at = place;
+  for (const [name, one] of pages) one.node.hidden = name !== at;
   const withRail = page().constructor.rail;
   rail.node.hidden = !withRail;
   $("drawer-open").hidden = !withRail;
@@ -59,14 +76,25 @@ function show() {
 }
 
 function draw() {
-  at.group = standing(at.group);
-  page().draw(at.group);
+  page().draw();
   drawFrame();
+}
+
+function drawTabs() {
+  for (const link of $("tabs").children) {
+    const { place } = link.dataset;
+    link.href = addressAt(place);
+    if (place !== at) link.removeAttribute("aria-current");
+    else if (!link.hasAttribute("aria-current")) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" }); // not all tabs fit a phone
+    }
+  }
 }
 
 function drawFrame() {
   const current = page().listed?.() ?? null;
-  rail.show(current);
+  rail.show(current, page().constructor.filters === true);
   const chosen = current === null ? "Groups" : current === "all" ? "All images" : model.title(current);
   $("drawer-open").replaceChildren(el("span", { class: "clip" }, chosen), el("span", { "aria-hidden": "true" }, "▾"));
   const set = (id, word, sentence) => {
@@ -76,8 +104,12 @@ function drawFrame() {
     node.title = sentence ? `${word}: ${sentence}` : `Nothing to ${word.toLowerCase()}`;
     node.setAttribute("aria-label", node.title);
   };
-  set("undo", "Undo", model.state.undo);
-  set("redo", "Redo", model.state.redo);
+  selected.draw();
+  const own = ownSteps();
+  set("undo", "Undo", own.undo?.words);
+  set("redo", "Redo", own.redo?.words);
+  drawTabs();
+  writeLater();
 }
 
 function choose(id) {
@@ -86,7 +118,7 @@ function choose(id) {
     page().choose(id);
     drawFrame();
   } else {
-    go(HOME, id);
+    go(HOME, [id]);
     page().focus();
   }
 }
@@ -104,9 +136,11 @@ function build() {
   for (const one of pages.values()) one.node.hidden = true;
   $("stage").replaceChildren(...[...pages.values()].map((one) => one.node));
   $("body").prepend(rail.node);
-  document.body.append(selectionBar());
+  selected = selectionBar();
+  document.body.append(selected.node);
   focus.group = () => page().group?.() ?? null;
   focus.row = () => page().row?.() ?? null;
+  focus.shown = (row) => page().shows?.(row) ?? false;
   focus.show = (id) => page().show?.(id);
 }
 
@@ -117,8 +151,14 @@ function attend() {
   $("drawer-open").addEventListener("click", () => drawer(!document.body.classList.contains("drawer")));
   $("drawer-shade").addEventListener("click", () => drawer(false));
   addEventListener("keydown", (event) => { if (event.key === "Escape") drawer(false); });
-  addEventListener("hashchange", show);
+  addEventListener("hashchange", follow);
+  addEventListener("pagehide", () => { if (unwritten !== null) writeAddress(); });
   model.watch(draw);
+  person.watch(drawFrame);
+  query.watch(() => {
+    selection.within((row) => query.has(row)); // nothing is done to images that a filter hides
+    draw();
+  });
   whenBack(draw);
   listen(page, (place) => go(place));
   // Another tab or another person may have changed the groups.
@@ -127,9 +167,10 @@ function attend() {
 }
 
 async function start() {
-  $("tabs").replaceChildren(...PAGES.map(({ place, title }) => el("a", { href: `#${place}` }, title)));
+  $("tabs").replaceChildren(...PAGES.map(({ place, title }) => el("a", { href: `#${place}`, "data-place": place }, title)));
   try {
     const [run, state] = await Promise.all([api.run(), api.state()]);
+    if (run.basis !== state.basis) return location.reload(); // it was replaced just now
     model.load(run);
     model.update(state);
   } catch (error) {
@@ -139,8 +180,8 @@ async function start() {
   document.title = `${model.run.name} – flawsort`;
   $("run-facts").textContent = count(model.run.n, "image");
   build();
+  follow();
   attend();
-  show();
   page().focus?.();
   document.documentElement.dataset.ready = "true";
 }

@@ -18,6 +18,11 @@ export const selection = {
   only(row) { anchor = row; changed(new Set([row])); },
   all(chosen) { changed(new Set(chosen)); },
   add(more) { changed(new Set([...rows, ...more])); },
+  // Keep those for which `keep(row)` holds.
+  within(keep) {
+    const kept = [...rows].filter(keep);
+    if (kept.length < rows.size) changed(new Set(kept));
+  },
   clear() { anchor = null; if (rows.size) changed(new Set()); },
 
   toggle(row) {

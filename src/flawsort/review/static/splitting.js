@@ -1,11 +1,11 @@
 // Split a group where the tree first divides it, with a preview of the parts.
 
 import { api } from "./api.js";
-import { modal } from "./dialogs.js";
 import { button, count, el } from "./dom.js";
 import { edit, reading } from "./editing.js";
 import { mark } from "./marks.js";
-import { model, sorted } from "./model.js";
+import { modal } from "./modal.js";
+import { model, mostTypical } from "./model.js";
 import { square } from "./pictures.js";
 
 const MOST_PARTS = 6;
@@ -13,7 +13,7 @@ const SHOWN = 10;
 
 function partOf(rows, index, group) {
   const title = index ? "New group" : group.title;
-  const thumbs = sorted(rows, "typical").slice(0, SHOWN).map((row) => square(row));
+  const thumbs = mostTypical(rows).slice(0, SHOWN).map((row) => square(row));
   return el("section", { class: "part" },
     el("h3", {}, index ? el("span", { class: "plus", "aria-hidden": "true" }, "+") : mark(group.id), `${title} · ${count(rows.length, "image")}`),
     el("div", { class: "strip" }, thumbs));

@@ -3,7 +3,7 @@
 import { button, count, el, number, soon } from "./dom.js";
 import { edit } from "./editing.js";
 import { colourOf, mark } from "./marks.js";
-import { model, mostOf, sorted } from "./model.js";
+import { model, mostOf, mostTypical } from "./model.js";
 import { square } from "./pictures.js";
 import { cutTree, drawTree } from "./tree.js";
 
@@ -65,8 +65,8 @@ export class TreePage {
     this.back.textContent = `Back to ${state.k}`;
     const parts = heirs(cutTree(model.tree, this.k));
     this.tree.replaceChildren(this.drawTree(parts));
-    const kept = state.confirmed.length;
-    this.note.textContent = kept ? `Confirmed images stay in their groups at any cut: ${number(kept)} so far.` : "No image is confirmed yet, so a cut may move any image.";
+    const kept = state.decided.length;
+    this.note.textContent = kept ? `Decided images stay in their groups at any cut: ${number(kept)} so far. Suggested images stay where the answers suggest.` : "No image is decided yet, so a cut may move any image.";
     this.cards.replaceChildren(...parts.map(card));
   }
 
@@ -102,5 +102,5 @@ function card({ rows, known, id }) {
   return el("article", { class: "card", css: { "--group": colourOf(id) } },
     el("header", {}, mark(id), el("h3", { class: "clip" }, known ? model.title(id) : "New group"), el("span", { class: "soft number" }, number(rows.length))),
     el("p", { class: "soft small clip" }, from),
-    el("div", { class: "strip" }, sorted(rows, "typical").slice(0, SHOWN).map((row) => square(row))));
+    el("div", { class: "strip" }, mostTypical(rows).slice(0, SHOWN).map((row) => square(row))));
 }

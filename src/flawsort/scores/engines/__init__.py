@@ -31,23 +31,24 @@ def choose_engine(
 
     arithmetic: of the products, see ARITHMETIC. None chooses the fastest that is precise enough for
     the amount of work. If `exact`, it chooses one that gives the distances of float16 patches in
-    full float32 precision: float32 on the CPU, float16 (with sums in float32) on a GPU. limits: of
-    the CPU's engine.
+    full float32 precision: float32 on the CPU; on a GPU float16, whose products the kernels add in
+    float32, or float32 where they do not run. limits: of the CPU's engine.
     """
     device = choose_device(device)
     gpu = gpu_of(device)
     kind = CPU if gpu is None else gpu.kind
     if arithmetic is None and gpu is None:
         return CpuEngine("float32" if exact else "auto", limits=limits)
+    fused = gpu is not None and gpu.has_triton and _kernels_run(device)
     if arithmetic is None:
-        arithmetic = ARITHMETIC[kind][0]
+        arithmetic = "float32" if exact and not fused else ARITHMETIC[kind][0]
     if arithmetic not in ARITHMETIC[kind]:
         raise OptionError(
             f"must be one of {', '.join(ARITHMETIC[kind])} on {kind}. Got '{arithmetic}'.",
             parameter="arithmetic",
         )
     if gpu is not None:
-        return _on_torch(device, arithmetic, fused=gpu.has_triton and _kernels_run(device))
+        return _on_torch(device, arithmetic, fused=fused)
     if arithmetic == "bfloat16":
         return _on_torch(CPU, arithmetic, fused=False)
     return CpuEngine("int8" if arithmetic == "int8" else "float32", limits=limits)
@@ -62,9 +63,10 @@ def _kernels_run(device: str) -> bool:
     try:
         import torch
 
+        from flawsort.scores.engines.torch_patches import Patches
         from flawsort.scores.engines.triton_kernels import bank_maxima, pair_maxima
 
-        bags = torch.zeros((1, 256, 8), dtype=torch.float16, device=device)
+        bags = Patches.of(torch.zeros((1, 256, 8), dtype=torch.float16, device=device))
         pair = torch.zeros((1, 2), dtype=torch.int32, device=device)
         pair_maxima(bags, bags, pair, both_ways=True, tf32=False)
         bank_maxima(bags[0], bags[0], n_processors=1, tf32=False)

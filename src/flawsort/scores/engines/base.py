@@ -25,11 +25,23 @@ class Engine(Protocol):
         """The same, for the search in a bank."""
 
     @property
+    def single_precision(self) -> bool:
+        """Whether bags are compared with each other as in single precision. If not, distances are
+        rounded further."""
+
+    @property
+    def searches_in_single_precision(self) -> bool:
+        """The same of the search in a bank."""
+
+    @property
     def exact_flop(self) -> float:
         """The number of operations up to which a search among normals is exact."""
 
     def for_work(self, flop: float) -> Engine:
         """The engine for this many operations: itself, unless its arithmetic depends on them."""
+
+    def in_single_precision(self) -> Engine:
+        """The engine that compares bags as in single precision, on the same device."""
 
     def nearest_in_bank(
         self, queries: Floats, bank: Floats, *, progress: Progress | None = None

@@ -61,11 +61,22 @@ class CpuEngine:
     def searched_by(self) -> str:
         return "NumPy on the CPU, float32"
 
+    @property
+    def single_precision(self) -> bool:
+        return self._arithmetic == "float32"
+
+    @property
+    def searches_in_single_precision(self) -> bool:
+        return True
+
     def for_work(self, flop: float) -> CpuEngine:
         if self._arithmetic != "auto":
             return self
         small = flop <= self._limits.singles_flop
         return CpuEngine("float32" if small else "int8", limits=self._limits)
+
+    def in_single_precision(self) -> CpuEngine:
+        return self if self.single_precision else CpuEngine(limits=self._limits)
 
     @property
     def exact_flop(self) -> float:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from flawsort.backbones.graphs import open_graph
 from flawsort.core.records import Floats
 from flawsort.core.threads import blocks, in_threads, single_threaded_blas
 from flawsort.scores.nearest import BothWays
@@ -127,9 +128,4 @@ def _rotation(dim: int) -> NDArray[np.float32]:
 @cache
 def _session() -> onnxruntime.InferenceSession:
     """A product of integer matrices; tools/export_arithmetic.py writes its graph."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    path = Path(__file__).with_name("int8.onnx")
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return open_graph(Path(__file__).with_name("int8.onnx"))

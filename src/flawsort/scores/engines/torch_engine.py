@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -14,11 +14,20 @@ from numpy.typing import NDArray
 from flawsort.core.devices import gpu_of
 from flawsort.core.errors import OptionError
 from flawsort.core.records import Bags, Floats, Ints, Progress
+from flawsort.scores.distances import distances_to_found
 from flawsort.scores.engines.cpu import EXACT_FLOP
+from flawsort.scores.engines.torch_patches import (
+    Patches,
+    distances_of,
+    half_lack,
+    left_factor,
+    right_factor,
+)
 from flawsort.scores.nearest import Nearest
 from flawsort.scores.peer_statistics import Combined, PeerStatistic
 
 Arithmetic: TypeAlias = Literal["float16", "bfloat16", "tf32", "float32"]
+Kept = TypeVar("Kept")
 
 _DTYPES = {
     "float16": torch.float16,
@@ -86,8 +95,22 @@ class TorchEngine:
         where = "the CPU" if self._gpu is None else self._gpu.model(self._device)
         return f"{what} on {where}, {self._arithmetic}"
 
+    @property
+    def single_precision(self) -> bool:
+        # Products of halves are exact, and the kernels add them in single precision.
+        return self._arithmetic == "float32" or (self._fused and self._arithmetic != "bfloat16")
+
+    @property
+    def searches_in_single_precision(self) -> bool:
+        return self.single_precision
+
     def for_work(self, flop: float) -> TorchEngine:
         return self
+
+    def in_single_precision(self) -> TorchEngine:
+        if self.single_precision:
+            return self
+        return TorchEngine(str(self._device), "float32", fused=False, pieces=self._pieces)
 
     @property
     def searched_by(self) -> str:
@@ -106,7 +129,7 @@ class TorchEngine:
             piece = self._kept(partial(self._patches, some))
             size = len(some)
 
-            def search(start: int, stop: int, piece: torch.Tensor = piece) -> Any:
+            def search(start: int, stop: int, piece: Patches = piece) -> Any:
                 return self._search(self._patches(queries[start:stop]), piece)
 
             for start, stop, (top, at) in self._halving(len(queries), at_once, search):
@@ -118,8 +141,7 @@ class TorchEngine:
                 index[start:stop][better] = first + where[better]
                 if progress:
                     progress("scoring", number * len(queries) + stop, total)
-        distances = np.sqrt(np.maximum(2 - 2 * best, 0))
-        return Nearest(distances.astype(np.float32), index)
+        return Nearest(distances_to_found(1 + best, queries, bank, index), index)
 
     def fold_peers(
         self,
@@ -168,6 +190,7 @@ class TorchEngine:
         self, patches: Floats, chosen: Ints, references: Floats, self_rows: Ints
     ) -> NDArray[np.float32]:
         bank = self._kept(lambda: self._tensor(references).float())
+        lack = half_lack(bank)
         expected = np.empty((*chosen.shape, patches.shape[2]), np.float32)
 
         def expect(start: int, stop: int) -> torch.Tensor:
@@ -176,7 +199,7 @@ class TorchEngine:
             mine = torch.as_tensor(self_rows[start:stop], device=self._device)
             total = torch.zeros_like(queries)
             for row, bag in enumerate(bank):
-                nearest = bag[(queries @ bag.T).argmax(2)]
+                nearest = bag[(queries @ bag.T).add_(lack[row]).argmax(2)]
                 total += nearest * (mine != row)[:, None, None]
             others = len(bank) - (mine >= 0).float()
             return total / others.clamp(min=1)[:, None, None]
@@ -190,19 +213,20 @@ class TorchEngine:
     def mean_distances(
         self, bags: Bags, *, progress: Progress | None = None
     ) -> NDArray[np.float32]:
-        n, n_patches, dim = bags.patches.shape
-        patches = self._kept(lambda: self._tensor(bags.patches).float())
+        n, n_patches = bags.patches.shape[:2]
+        patches = self._kept(lambda: right_factor(self._tensor(bags.patches).float()))
         valid = np.ones((n, n_patches), np.float32) if bags.valid is None else bags.valid
         counted = torch.as_tensor(valid, dtype=torch.float32, device=self._device)
         counted = counted / counted.sum(1, keepdim=True)
         means = np.zeros((n, n), np.float32)
         at_once = max(1, self._pieces.similarities // (4 * n_patches**2))
         for image in range(n - 1):
+            own = left_factor(patches[image])
 
-            def compare(start: int, stop: int, image: int = image) -> torch.Tensor:
+            def compare(start: int, stop: int, image: int = image, own: Any = own) -> torch.Tensor:
                 others = slice(image + 1 + start, image + 1 + stop)
-                similar = patches[image] @ patches[others].reshape(-1, dim).T
-                distances = _distances(similar).view(n_patches, -1, n_patches)
+                closeness = own @ patches[others].flatten(0, 1).T
+                distances = distances_of(closeness).view(n_patches, -1, n_patches)
                 return torch.einsum("p,pjq,jq->j", counted[image], distances, counted[others])
 
             for start, stop, found in self._halving(n - 1 - image, at_once, compare):
@@ -254,8 +278,8 @@ class TorchEngine:
             along, across = pair_maxima(bags, bags, some, both_ways=True, tf32=self._tf32)
             assert across is not None
             one, other = some[:, 0].long(), some[:, 1].long()
-            table[one, other] = _distances(along)[:, :n_patches]
-            table[other, one] = _distances(across)[:, :n_patches]
+            table[one, other] = distances_of(along - 1)[:, :n_patches]
+            table[other, one] = distances_of(across - 1)[:, :n_patches]
             if progress:
                 progress("scoring", min(start + n_pairs, len(pairs)), total)
         if extra is not None and len(extra):
@@ -272,7 +296,7 @@ class TorchEngine:
         return table
 
     def _distances_to_bags(
-        self, bags: torch.Tensor, references: torch.Tensor, n_patches: int
+        self, bags: Patches, references: Patches, n_patches: int
     ) -> torch.Tensor:
         """(n, n_references, n_patches): the distance from each patch to the nearest patch of each
         reference."""
@@ -284,28 +308,31 @@ class TorchEngine:
             theirs = torch.arange(n_references, device=self._device, dtype=torch.int32)
             pairs = torch.cartesian_prod(own, theirs)
             along, _ = pair_maxima(bags, references, pairs, both_ways=False, tf32=self._tf32)
-            return _distances(along).view(n, n_references, -1)[:, :, :n_patches]
+            return distances_of(along - 1).view(n, n_references, -1)[:, :, :n_patches]
         result = torch.empty((n, n_references, n_patches), device=self._device)
-        at_once = max(1, self._pieces.similarities // (bags.element_size() * n_patches**2))
-        for image, bag in enumerate(bags):
+        at_once = max(1, self._pieces.similarities // (self._dtype.itemsize * n_patches**2))
+        for image, bag in enumerate(bags.values):
+            own = left_factor(bag)
             for start in range(0, n_references, at_once):
-                some = references[start : start + at_once]
-                similar = (bag @ some.flatten(0, 1).T).view(n_patches, len(some), -1)
-                result[image, start : start + at_once] = similar.amax(2).T.float()
-        return _distances(result)
+                some = references.values[start : start + at_once]
+                closeness = (own @ some.flatten(0, 1).T).view(n_patches, len(some), -1)
+                result[image, start : start + at_once] = closeness.amax(2).T.float()
+        return distances_of(result)
 
-    def _search(
-        self, queries: torch.Tensor, bank: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _search(self, queries: Patches, bank: Patches) -> tuple[torch.Tensor, torch.Tensor]:
+        """(n,) and (n,): minus half the squared distance to the nearest patch, and its row."""
         if self._fused:
             from flawsort.scores.engines.triton_kernels import bank_maxima
 
-            return bank_maxima(queries, bank, n_processors=self._processors, tf32=self._tf32)
-        best = torch.empty(len(queries), device=self._device)
-        index = torch.empty(len(queries), dtype=torch.int64, device=self._device)
-        at_once = max(1, self._pieces.similarities // (queries.element_size() * len(bank)))
-        for start in range(0, len(queries), at_once):
-            top, at = (queries[start : start + at_once] @ bank.T).max(1)
+            top, at = bank_maxima(queries, bank, n_processors=self._processors, tf32=self._tf32)
+            return top - 1, at
+        n_queries, values = len(queries), bank.values
+        best = torch.empty(n_queries, device=self._device)
+        index = torch.empty(n_queries, dtype=torch.int64, device=self._device)
+        at_once = max(1, self._pieces.similarities // (self._dtype.itemsize * len(values)))
+        for start in range(0, n_queries, at_once):
+            some = left_factor(queries.values[start : start + at_once])
+            top, at = (some @ values.T).max(1)
             best[start : start + at_once], index[start : start + at_once] = top.float(), at
         return best, index
 
@@ -363,27 +390,29 @@ class TorchEngine:
             yield start, stop, result
             start = stop
 
-    def _bags(self, patches: Floats) -> torch.Tensor:
-        """(n, n_patches, dim): bags on the device, padded for the kernels. Bags are padded with
-        copies of their last patch and patches with zeros, which changes no result."""
+    def _bags(self, patches: Floats) -> Patches:
+        """(n, n_patches, dim): bags on the device: right factors, or padded for the kernels. Bags
+        are padded with copies of their last patch and patches with zeros, which changes no
+        result."""
         bags = self._tensor(patches).to(self._dtype)
         if not self._fused:
-            return bags
+            bags = right_factor(bags)
+            return Patches(bags, bags[..., -2])
         bags = torch.nn.functional.pad(bags, (0, -bags.shape[2] % DIM_MULTIPLE))
         missing = -bags.shape[1] % PATCHES_MULTIPLE
         if missing:
             bags = torch.cat([bags, bags[:, -1:].expand(-1, missing, -1)], 1)
-        return bags.contiguous()
+        return Patches.of(bags.contiguous())
 
-    def _patches(self, patches: Floats) -> torch.Tensor:
+    def _patches(self, patches: Floats) -> Patches:
         """(n, dim): the same for patches."""
         return self._bags(patches[None])[0]
 
     def _tensor(self, values: Floats) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
 
-    def _kept(self, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """A tensor that must fit the device as a whole: the patches to compare with."""
+    def _kept(self, make: Callable[[], Kept]) -> Kept:
+        """Tensors that must fit the device as a whole: the patches to compare with."""
         try:
             return make()
         except torch.OutOfMemoryError as error:
@@ -424,7 +453,3 @@ class TorchEngine:
     @property
     def _tf32(self) -> bool:
         return self._arithmetic == "tf32"
-
-
-def _distances(similar: torch.Tensor) -> torch.Tensor:
-    return similar.mul(-2).add_(2).clamp_(min=0).sqrt_()

@@ -1,4 +1,6 @@
-"""Fused kernels for CUDA: they multiply two blocks of patches and keep only the maxima.
+"""Fused kernels for CUDA: they compare two blocks of patches and keep only the largest similarities
+(`scores.distances`): the products, and half of what the squared lengths lack to 1, from which the
+sums start.
 
 The product of two bags of 1,024 patches is a million similarities, of which only 2,048 maxima are
 needed. Writing them to memory and reading them back would take longer than the arithmetic; here
@@ -14,6 +16,8 @@ import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from flawsort.scores.engines.torch_patches import Patches
 
 # The number of patches of the other bag, or of the bank, in a tile.
 TILE = 128
@@ -48,6 +52,8 @@ def _pair_shape(n_patches: int, dtype: torch.dtype) -> Shape:
 def _pairs_kernel(
     first_bags,
     second_bags,
+    first_lack,
+    second_lack,
     pairs,
     along,
     across,
@@ -66,9 +72,11 @@ def _pairs_kernel(
     row = tl.load(pairs + 2 * pair) * N_PATCHES + block * ROWS
     column = tl.load(pairs + 2 * pair + 1) * N_PATCHES
     best = tl.full((ROWS,), -float("inf"), tl.float32)
+    own_lack = tl.load(first_lack + row + tl.arange(0, ROWS))
     out = across + (pair * BLOCKS + block) * N_PATCHES + tl.arange(0, TILE)
     for tile in tl.range(0, N_PATCHES // TILE, flatten=True):
-        similar = tl.zeros((ROWS, TILE), tl.float32)
+        lack = tl.load(second_lack + column + tile * TILE + tl.arange(0, TILE))
+        similar = own_lack[:, None] + lack[None, :]
         for depth in range(0, DIM, DEPTH):
             left = first_bags.load([row, depth])
             right = second_bags.load([column + tile * TILE, depth])
@@ -80,24 +88,25 @@ def _pairs_kernel(
 
 
 def pair_maxima(
-    first: torch.Tensor, second: torch.Tensor, pairs: torch.Tensor, *, both_ways: bool, tf32: bool
+    first: Patches, second: Patches, pairs: torch.Tensor, *, both_ways: bool, tf32: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(n_pairs, n_patches) twice: for each patch of the first bag of a pair, its largest product
+    """(n_pairs, n_patches) twice: for each patch of the first bag of a pair, its largest similarity
     with a patch of the second; and the same for the second bag if `both_ways`, else None.
 
-    first, second: (n_bags, n_patches, dim), contiguous; n_patches a multiple of 128, dim of 8.
-    pairs: (n_pairs, 2), int32, rows of first and of second.
+    first, second: bags; n_patches a multiple of 128, dim of 8. pairs: (n_pairs, 2), int32, rows of
+    first and of second.
     """
-    n_patches, dim = first.shape[1:]
-    shape = _pair_shape(n_patches, first.dtype)
+    n_patches, dim = first.values.shape[1:]
+    device = first.values.device
+    shape = _pair_shape(n_patches, first.values.dtype)
     blocks = n_patches // shape.rows
-    along = torch.empty((len(pairs), n_patches), device=first.device)
-    across = torch.empty(
-        (len(pairs), blocks, n_patches) if both_ways else (1,), device=first.device
-    )
+    along = torch.empty((len(pairs), n_patches), device=device)
+    across = torch.empty((len(pairs), blocks, n_patches) if both_ways else (1,), device=device)
     _pairs_kernel[(len(pairs) * blocks,)](
-        TensorDescriptor.from_tensor(first.flatten(0, 1), [shape.rows, shape.depth]),
-        TensorDescriptor.from_tensor(second.flatten(0, 1), [TILE, shape.depth]),
+        TensorDescriptor.from_tensor(first.values.flatten(0, 1), [shape.rows, shape.depth]),
+        TensorDescriptor.from_tensor(second.values.flatten(0, 1), [TILE, shape.depth]),
+        first.lack,
+        second.lack,
         pairs,
         along,
         across,
@@ -118,6 +127,7 @@ def pair_maxima(
 def _bank_kernel(
     queries,
     bank,
+    bank_lack,
     best_out,
     tile_out,
     n_queries,
@@ -135,7 +145,8 @@ def _bank_kernel(
     best = tl.full((ROWS,), -float("inf"), tl.float32)
     best_tile = tl.zeros((ROWS,), tl.int32)
     for tile in tl.range(start, tl.minimum(start + per_piece, n_tiles), flatten=True):
-        similar = tl.zeros((ROWS, TILE), tl.float32)
+        lack = tl.load(bank_lack + tile * TILE + tl.arange(0, TILE))
+        similar = tl.zeros((ROWS, TILE), tl.float32) + lack[None, :]
         for depth in range(0, DIM, DEPTH):
             left = queries.load([block * ROWS, depth])
             right = bank.load([tile * TILE, depth])
@@ -157,6 +168,7 @@ def _resident_bank_kernel(
     bank,
     bank_second,
     bank_third,
+    bank_lack,
     best_out,
     tile_out,
     n_queries,
@@ -182,7 +194,9 @@ def _resident_bank_kernel(
         left_third = queries_third.load([block * ROWS, FIRST + SECOND])
     for tile in tl.range(start, tl.minimum(start + per_piece, n_tiles), num_stages=STAGES):
         row = tile * TILE
-        similar = tl.dot(left, bank.load([row, 0]).T)
+        lack = tl.load(bank_lack + row + tl.arange(0, TILE))
+        similar = tl.zeros((ROWS, TILE), tl.float32) + lack[None, :]
+        similar = tl.dot(left, bank.load([row, 0]).T, similar)
         if SECOND:
             similar = tl.dot(left_second, bank_second.load([row, FIRST]).T, similar)
         if THIRD:
@@ -200,6 +214,7 @@ def _resident_bank_kernel(
 def _index_kernel(
     queries,
     bank,
+    bank_lack,
     tiles,
     index_out,
     DIM: tl.constexpr,  # known when it is compiled, so that loads are as wide as its factors allow
@@ -210,7 +225,7 @@ def _index_kernel(
     query = tl.program_id(0).to(tl.int64)
     first = tl.load(tiles + query).to(tl.int64) * TILE
     rows = first + tl.arange(0, TILE)
-    similar = tl.zeros((TILE,), tl.float32)
+    similar = tl.load(bank_lack + rows)
     for depth in range(0, DIM, DEPTH):
         at = depth + tl.arange(0, DEPTH)
         left = tl.load(queries + query * DIM + at, mask=at < DIM, other=0.0).to(tl.float32)
@@ -220,12 +235,14 @@ def _index_kernel(
 
 
 def bank_maxima(
-    queries: torch.Tensor, bank: torch.Tensor, *, n_processors: int, tf32: bool
+    asked: Patches, known: Patches, *, n_processors: int, tf32: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(n,) and (n,): each query's largest product with a patch of the bank, and that patch's row.
+    """(n,) and (n,): each query's largest similarity with a patch of the bank, and its row there.
 
-    queries: (n, dim), bank: (n_bank, dim), contiguous; n and n_bank multiples of 128, dim of 8.
+    asked: the queries (n, dim). known: the bank (n_bank, dim). n and n_bank are multiples of 128,
+    dim of 8.
     """
+    queries, bank = asked.values, known.values
     n_queries, dim = queries.shape
     blocks = n_queries // TILE
     pieces = max(1, min(4 * n_processors // blocks, MOST_PIECES, len(bank) // TILE))
@@ -238,6 +255,7 @@ def bank_maxima(
         _resident_bank_kernel[(blocks, pieces)](
             *[TensorDescriptor.from_tensor(queries, [TILE, part or 16]) for part in parts],
             *[TensorDescriptor.from_tensor(bank, [tile, part or 16]) for part in parts],
+            known.lack,
             best,
             tiles,
             n_queries,
@@ -256,6 +274,7 @@ def bank_maxima(
         _bank_kernel[(blocks, pieces)](
             TensorDescriptor.from_tensor(queries, [TILE, depth]),
             TensorDescriptor.from_tensor(bank, [tile, depth]),
+            known.lack,
             best,
             tiles,
             n_queries,
@@ -268,7 +287,8 @@ def bank_maxima(
             num_warps=8,
             num_stages=3,
         )
-    return _with_index(queries, bank, best, tiles, tile)
+    top, index = _with_index(queries, known, best, tiles, tile)
+    return top + asked.lack, index
 
 
 def _parts(dim: int) -> tuple[int, int, int]:
@@ -280,7 +300,7 @@ def _parts(dim: int) -> tuple[int, int, int]:
 
 
 def _with_index(
-    queries: torch.Tensor, bank: torch.Tensor, best: torch.Tensor, tiles: torch.Tensor, tile: int
+    queries: torch.Tensor, bank: Patches, best: torch.Tensor, tiles: torch.Tensor, tile: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The best of all pieces, and its position; of equal ones, that of the first piece."""
     top = best.amax(0)
@@ -288,6 +308,6 @@ def _with_index(
     tiles = tiles.gather(0, first)[0].contiguous()
     index = torch.empty(len(queries), dtype=torch.int64, device=queries.device)
     _index_kernel[(len(queries),)](
-        queries, bank, tiles, index, queries.shape[1], tile, 64, num_warps=4
+        queries, bank.values, bank.lack, tiles, index, queries.shape[1], tile, 64, num_warps=4
     )
     return top, index
