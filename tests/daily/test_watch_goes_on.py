@@ -25,6 +25,15 @@ from helpers.plates import MAIN, plate, start
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and SIGINT")
 # Nobody needs so long, on the slowest machine: the test then fails instead of standing still.
 LONGEST = 300
+# A shell may have started the tests with SIGINT ignored, which children inherit. Ctrl-C can come
+# between the opening of a file and the block that closes it: Python then closes it when it is
+# forgotten, with a warning that only these tests would turn into a traceback.
+INTERRUPTED_MAIN = f"""
+import signal, warnings
+signal.signal(signal.SIGINT, signal.default_int_handler)
+warnings.simplefilter("ignore", ResourceWarning)
+{MAIN}
+"""
 FEW_THREADS = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
 
 
@@ -46,9 +55,7 @@ def watching(here: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
     """The command in a process of its own; it ends by itself only with --once."""
     words = ("watch", here / "incoming", "--run", here / "run", "--settle", "0.2", "--every", "0.1")
     outputs = ("-o", here / "table.csv", "-o", here / "all.jsonl")
-    # A shell may have started the tests with SIGINT ignored, which children inherit.
-    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    process = start(listening + MAIN, *words, *outputs, *more, **FEW_THREADS)
+    process = start(INTERRUPTED_MAIN, *words, *outputs, *more, **FEW_THREADS)
     guard = threading.Timer(LONGEST, process.kill)
     guard.start()
     try:
