@@ -6,11 +6,21 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from flawsort import AnomalyClusterer
 from flawsort.core import durable
 from helpers.plates import KINDS, NORMALS, Answer, Cli, settings, write_plates
+
+# The same examples each time, and no clock: a busy machine takes long for any of them.
+hypothesis.settings.register_profile(
+    "flawsort",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("flawsort")
 
 
 @pytest.fixture(scope="session", autouse=True)
