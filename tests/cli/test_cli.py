@@ -16,7 +16,7 @@ from flawsort.core.text import either
 from flawsort.embeddings.pooling import POOLINGS
 from helpers.command_line import assert_refused
 from helpers.faults import no_space
-from helpers.plates import MAIN, STALLING_MAIN, Answer, Cli, contents, run_code, start
+from helpers.plates import LONG, MAIN, STALLING_MAIN, Answer, Cli, contents, run_code, start
 
 POOLING_NAMES = either(f"'{name}'" for name in POOLINGS)
 
@@ -234,7 +234,7 @@ class TestErrors:
                 assert process.stdout is not None
                 assert process.stdout.readline() == "stalled\n"
                 process.send_signal(signal.SIGINT)
-                _, err = process.communicate(timeout=60)
+                _, err = process.communicate(timeout=LONG)
             finally:
                 process.kill()
         assert (process.returncode, err) == (130, "flawsort: interrupted.\n")
@@ -293,7 +293,7 @@ def test_nothing_slow_is_imported_before_a_command_is_known() -> None:
 def test_a_reader_that_has_seen_enough(here: Path) -> None:
     code = f"import os, sys; os.close(1); os.dup2(os.pipe()[1], 1); {MAIN}"
     process = start(code, "assign", "parts", "--run", "run", "--json", "-q")
-    assert "Traceback" not in process.communicate(timeout=60)[1]
+    assert "Traceback" not in process.communicate(timeout=LONG)[1]
 
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"])

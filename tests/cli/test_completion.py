@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flawsort.outputs.exports import FORMATS
-from helpers.plates import MAIN, run_code
+from helpers.plates import LONG, MAIN, run_code
 
 
 def offered(*words: str) -> list[str]:
@@ -54,7 +54,7 @@ def test_it_is_installed_for_the_shell(tmp_path: Path) -> None:
         env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LONG,
         check=True,
     )
     assert "bash completion installed" in answer.stdout, answer.stderr

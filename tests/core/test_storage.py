@@ -32,7 +32,7 @@ from flawsort.core.temporaries import beside, clear_left_overs
 from flawsort.runs.folder import open_run, read_text, replace_files, save_run
 from helpers import faults
 from helpers.faults import Fault, Killed, watched
-from helpers.plates import contents, fingerprint, run_code
+from helpers.plates import LONG, contents, fingerprint, run_code
 from helpers.writers import WRITERS, Writer, all_writers
 
 # Those that replace a folder that is there.
@@ -227,7 +227,7 @@ class TestFile:
         reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
         reader.start()
         write_whole(pipe, "through")
-        reader.join(60)
+        reader.join(LONG)
         assert read == [b"through"]
         assert pipe.is_fifo()
         with pytest.raises(IsADirectoryError):
@@ -274,7 +274,7 @@ class TestFile:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(LONG)
         assert (tmp_path / "x").read_text() in texts
         assert names(tmp_path) == ["x"]
 

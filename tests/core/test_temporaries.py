@@ -11,7 +11,7 @@ import pytest
 
 from flawsort.core import temporaries
 from flawsort.core.temporaries import beside, clear_left_overs, sole_worker
-from helpers.plates import start
+from helpers.plates import LONG, start
 
 # No machine has this number: a name has six letters of a hash.
 ELSEWHERE = "000000"
@@ -22,7 +22,7 @@ class TestLeftOvers:
         tmp_path = tmp_path.resolve()
         here = temporaries._machine()
         dead = start("pass")
-        dead.communicate(timeout=60)
+        dead.communicate(timeout=LONG)
         alive = start("import time; print('here', flush=True); time.sleep(600)")
         try:
             assert alive.stdout is not None
@@ -51,7 +51,7 @@ class TestLeftOvers:
             assert {path.name for path in tmp_path.iterdir()} == {*kept, mine.name}
         finally:
             alive.kill()
-            alive.communicate(timeout=60)
+            alive.communicate(timeout=LONG)
 
     def test_a_folder_that_cannot_be_listed(self, tmp_path: Path) -> None:
         clear_left_overs(tmp_path / "nothing")
@@ -93,7 +93,7 @@ class TestSoleWorker:
                 assert not alone
         finally:
             worker.kill()
-            worker.communicate(timeout=60)
+            worker.communicate(timeout=LONG)
         assert len(list(tmp_path.iterdir())) == 1  # nobody could remove it
         with sole_worker(tmp_path / "run") as alone:
             assert alone

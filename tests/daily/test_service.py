@@ -23,7 +23,7 @@ from flawsort.labels.session import Session
 from flawsort.runs.folder import EDITS
 from flawsort.serving.access import HEADERS
 from helpers.picture_files import png16
-from helpers.plates import SIDE, Cli, plate, settings, write_plates
+from helpers.plates import LONG, SIDE, Cli, plate, settings, write_plates
 from helpers.review_client import copied
 from helpers.service import ServiceClient, assigned, batch_of, check_same, service_on
 
@@ -281,7 +281,7 @@ class TestRequests:
 
         def slowly(self: CurrentRun, *given: object, **options: object) -> object:
             begun.set()
-            go_on.wait(60)
+            go_on.wait(LONG)
             return plain(self, *given, **options)  # type: ignore[arg-type]
 
         monkeypatch.setattr(CurrentRun, "answer", slowly)
@@ -289,7 +289,7 @@ class TestRequests:
         with service_on(saved, most_waiting=1) as client:
             thread = threading.Thread(target=lambda: replies.append(client.image(content)))
             thread.start()
-            assert begun.wait(60)
+            assert begun.wait(LONG)
             refused = client.image(content)
             assert (refused.status, refused.headers["retry-after"]) == (429, "1")
             assert client.get("/health").status == 200

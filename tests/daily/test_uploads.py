@@ -21,7 +21,7 @@ from flawsort.daily.uploads import (
     decoded,
     shown_name,
 )
-from helpers.plates import start
+from helpers.plates import LONG, start
 
 HOLDS = """
 import time
@@ -79,7 +79,7 @@ class TestFiles:
         clear_abandoned()
         assert left.exists()  # the other one lives
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=LONG)
         clear_abandoned()
         assert not left.exists()
 

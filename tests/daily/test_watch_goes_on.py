@@ -20,11 +20,9 @@ import pytest
 from PIL import Image
 
 from flawsort.runs.assigned import kept_names, open_kept
-from helpers.plates import MAIN, plate, start
+from helpers.plates import LONG, MAIN, plate, start
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and SIGINT")
-# Nobody needs so long, on the slowest machine: the test then fails instead of standing still.
-LONGEST = 300
 # A shell may have started the tests with SIGINT ignored, which children inherit. Ctrl-C can come
 # between the opening of a file and the block that closes it: Python then closes it when it is
 # forgotten, with a warning that only these tests would turn into a traceback.
@@ -56,7 +54,7 @@ def watching(here: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
     words = ("watch", here / "incoming", "--run", here / "run", "--settle", "0.2", "--every", "0.1")
     outputs = ("-o", here / "table.csv", "-o", here / "all.jsonl")
     process = start(INTERRUPTED_MAIN, *words, *outputs, *more, **FEW_THREADS)
-    guard = threading.Timer(LONGEST, process.kill)
+    guard = threading.Timer(LONG, process.kill)  # instead of standing still
     guard.start()
     try:
         yield process

@@ -16,6 +16,7 @@ from flawsort.backbones import catalogue
 from flawsort.fitting.memory import Need, Sizes
 from helpers.plates import (
     KINDS,
+    LONG,
     MAIN,
     STALLING_MAIN,
     Answer,
@@ -56,7 +57,7 @@ def kill_in(stage: str, job: list[str | Path], before: str = "") -> None:
         assert process.stdout is not None
         line = process.stdout.readline()
         os.kill(process.pid, signal.SIGKILL)
-        assert line == "stalled\n", process.communicate(timeout=60)
+        assert line == "stalled\n", process.communicate(timeout=LONG)
 
 
 def results(folder: str) -> dict[str, bytes]:

@@ -23,7 +23,7 @@ from flawsort import Run, open_run
 from flawsort.outputs.report import render_report
 from flawsort.runs.folder import save_run
 from flawsort.runs.preview import Limits
-from helpers.review_desk import NEEDS_CHROMIUM, Desk, Open, Server
+from helpers.review_desk import NEEDS_CHROMIUM, PATIENCE, Desk, Open, Server, soon
 
 pytestmark = NEEDS_CHROMIUM
 
@@ -68,13 +68,10 @@ def looks_at(view: Locator) -> list[float]:
     return found
 
 
-def zoomed(view: Locator, zoom: float) -> None:
+def zoomed(view: Locator, zoom: float, within: float = 0.1) -> None:
     """The picture is shown this large, at once or when it has loaded."""
-    for _ in range(100):
-        if looks_at(view)[0] == pytest.approx(zoom, rel=0.1):
-            return
-        view.page.wait_for_timeout(50)
-    assert looks_at(view)[0] == pytest.approx(zoom, rel=0.1)
+    soon(view.page, lambda: looks_at(view)[0] == pytest.approx(zoom, rel=within))
+    assert looks_at(view)[0] == pytest.approx(zoom, rel=within)
 
 
 def box_of(desk: Desk, view: Locator) -> list[float]:
@@ -94,8 +91,10 @@ def wheel(page: Page, frame: Locator, across: float, down: float, turn: float) -
     page.mouse.wheel(0, turn)
 
 
-def close(found: list[float], wanted: list[float], within: float = 0.02) -> None:
-    assert found == pytest.approx(wanted, abs=within)
+def close(view: Locator, wanted: list[float], within: float = 0.02) -> None:
+    """The picture is shown so large and there, at once or when it has loaded."""
+    soon(view.page, lambda: looks_at(view) == pytest.approx(wanted, abs=within))
+    assert looks_at(view) == pytest.approx(wanted, abs=within)
 
 
 class TestTiles:
@@ -137,30 +136,29 @@ class TestTiles:
 
 class TestZoom:
     def test_the_wheel_zooms_where_the_mouse_is(self, desk: Desk, view: Locator) -> None:
-        close(looks_at(view), [1, 0.5, 0.5])
+        close(view, [1, 0.5, 0.5])
         wheel(desk.page, stage(view), 0.5, 0.5, -300)
-        zoom, across, down = looks_at(view)
-        assert zoom == pytest.approx(np.e, rel=0.05)
-        close([across, down], [0.5, 0.5])
-        # What is under the mouse stays there.
+        zoomed(view, np.e, 0.05)
         before = looks_at(view)
+        assert before[1:] == pytest.approx([0.5, 0.5], abs=0.02)
+        # What is under the mouse stays there.
         wheel(desk.page, stage(view), 0.25, 0.75, -120)
-        assert looks_at(view)[0] > before[0]
+        assert soon(desk.page, lambda: looks_at(view)[0] > before[0])
         assert looks_at(view)[1] < before[1]
         assert looks_at(view)[2] > before[2]
         wheel(desk.page, stage(view), 0.5, 0.5, 3000)
-        close(looks_at(view), [1, 0.5, 0.5])
+        close(view, [1, 0.5, 0.5])
 
     def test_next_and_previous_keep_it(self, desk: Desk, view: Locator) -> None:
         wheel(desk.page, stage(view), 0.4, 0.6, -400)
+        assert soon(desk.page, lambda: looks_at(view)[0] > 3)
         before = looks_at(view)
-        assert before[0] > 3
         for key in ("ArrowRight", "ArrowLeft"):
             name = view.get_attribute("aria-label")
             desk.press(key)
             expect(view).not_to_have_attribute("aria-label", name or "")
             expect(view.locator(".stage .picture.here")).to_be_visible()
-            close(looks_at(view), before)
+            close(view, before)
 
     def test_dragging_keys_and_buttons(self, desk: Desk, view: Locator) -> None:
         desk.press("+", "+", "+")
@@ -179,54 +177,54 @@ class TestZoom:
         desk.press("-")
         assert looks_at(view)[0] == pytest.approx(1.5**2, rel=0.02)
         view.get_by_role("button", name="All", exact=True).click()
-        close(looks_at(view), [1, 0.5, 0.5])
+        close(view, [1, 0.5, 0.5])
         expect(view).to_contain_text("1 of 7")  # no key went to another image
 
     def test_to_the_flaw_and_back(self, desk: Desk, view: Locator) -> None:
         wanted = box_of(desk, view)
         desk.press("z")
         expect(stage(view)).to_have_class(re.compile("zoomed"))
-        zoom, across, down = looks_at(view)
-        assert zoom == pytest.approx(wanted[0], rel=0.05)
-        close([across, down], wanted[1:], 0.05)
+        zoomed(view, wanted[0], 0.05)
+        assert looks_at(view)[1:] == pytest.approx(wanted[1:], abs=0.05)
         desk.press("z")
-        close(looks_at(view), [1, 0.5, 0.5])
+        close(view, [1, 0.5, 0.5])
 
     def test_the_flaw_is_followed_until_one_moves(self, desk: Desk, view: Locator) -> None:
         """Each image has its flaw elsewhere: the same place would show bare material."""
-        seen = []
-        desk.press("z")
-        expect(stage(view)).to_have_class(re.compile("zoomed"))
-        for _ in range(4):
-            name = view.get_attribute("aria-label")
-            desk.press("ArrowRight")
-            expect(view).not_to_have_attribute("aria-label", name or "")
+        alone = []  # what it shows for each image alone
+        for place in range(1, 6):
+            expect(view).to_contain_text(f"{place} of 7")
             expect(view.locator(".stage .picture.here")).to_be_visible()
-            desk.page.wait_for_load_state("networkidle")
-            followed = looks_at(view)
             desk.press("z")
-            close(looks_at(view), [1, 0.5, 0.5])
-            desk.press("z")  # what it shows for this image alone
-            zoomed(view, box_of(desk, view)[0])
-            close(followed, looks_at(view), 0.03)
-            seen.append(followed[1:])
-        assert np.ptp(seen, axis=0).max() > 0.1
+            expect(stage(view)).to_have_class(re.compile("zoomed"))
+            alone.append(looks_at(view))
+            desk.press("z")
+            close(view, [1, 0.5, 0.5])
+            desk.press("ArrowRight")
+        desk.press(*["ArrowLeft"] * 5)
+        expect(view).to_contain_text("1 of 7")
+        desk.press("z")
+        for wanted in alone:
+            close(view, wanted, 0.03)
+            desk.press("ArrowRight")
+        assert np.ptp([one[1:] for one in alone], axis=0).max() > 0.1
+        expect(view).to_contain_text("6 of 7")
+        expect(view.locator(".stage .picture.here")).to_be_visible()
         desk.press("+")
         before = looks_at(view)
         name = view.get_attribute("aria-label")
         desk.press("ArrowRight")
         expect(view).not_to_have_attribute("aria-label", name or "")
         expect(view.locator(".stage .picture.here")).to_be_visible()
-        desk.page.wait_for_load_state("networkidle")
-        close(looks_at(view), before)
+        box_of(desk, view)  # by now the page would know where the flaw of this one is
+        close(view, before)
 
     def test_two_fingers(self, desk: Desk, view: Locator) -> None:
         pinch(stage(view), apart=(60, 180))
-        zoom, across, down = looks_at(view)
-        assert zoom == pytest.approx(3, rel=0.1)
-        close([across, down], [0.5, 0.5], 0.05)
+        zoomed(view, 3)
+        assert looks_at(view)[1:] == pytest.approx([0.5, 0.5], abs=0.05)
         pinch(stage(view), apart=(180, 30))
-        close(looks_at(view), [1, 0.5, 0.5])
+        close(view, [1, 0.5, 0.5])
 
     def test_to_the_pixels_of_the_file(self, run: Run, tmp_path: Path, tabs: Open) -> None:
         """A photo of 2,400 pixels, of which the page first has 1,600."""
@@ -416,7 +414,7 @@ class TestDecisions:
 def file(browser: Browser, tmp_path: Path) -> Iterator[Callable[[str], Page]]:
     """Opens a page that is one file; it may ask for nothing else."""
     context = browser.new_context(viewport={"width": 1200, "height": 800})
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE)
     asked: list[str] = []
     wrong: list[str] = []
 
@@ -465,9 +463,9 @@ class TestReport:
         before = looks_at(box)
         report.keyboard.press("ArrowRight")
         expect(report.locator("#box-place")).to_have_text(re.compile("^2 of"))
-        close(looks_at(box), before)
+        close(box, before)
         pinch(stage(box), apart=(200, 10))
-        close(looks_at(box), [1, 0.5, 0.5])
+        close(box, [1, 0.5, 0.5])
 
     def test_the_flaw_is_followed(self, report: Page) -> None:
         report.locator(".thumb").first.click()
@@ -479,9 +477,9 @@ class TestReport:
             expect(report.locator("#box-place")).to_have_text(re.compile(f"^{place} of"))
             followed = looks_at(box)
             report.keyboard.press("z")
-            close(looks_at(box), [1, 0.5, 0.5])
+            close(box, [1, 0.5, 0.5])
             report.keyboard.press("z")  # what it shows for this image alone
-            close(followed, looks_at(box), 0.03)
+            close(box, followed, 0.03)
             seen.append(followed[1:])
         assert np.ptp(seen, axis=0).max() > 0.05
 

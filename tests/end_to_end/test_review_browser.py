@@ -23,7 +23,7 @@ from playwright.sync_api import BrowserContext, Locator, expect
 from flawsort import open_run
 from flawsort.runs.folder import save_run
 from helpers.review_client import keep_new_images
-from helpers.review_desk import NEEDS_CHROMIUM, Desk, Open, Server, accept, pretend
+from helpers.review_desk import NEEDS_CHROMIUM, Desk, Open, Server, accept, pretend, soon
 from helpers.runs import build_run
 
 pytestmark = NEEDS_CHROMIUM
@@ -282,8 +282,8 @@ class TestSuggestions:
             desk.item("dent").click()
             assert server.process is not None
             server.process.send_signal(signal.SIGSTOP)
-            desk.in_grid("Control+a", "a")  # sent, and nobody will ever take it
-            desk.page.wait_for_timeout(200)
+            with desk.page.expect_request("**/api/edits"):
+                desk.in_grid("Control+a", "a")  # sent, and nobody will ever take it
             server.end(signal.SIGKILL)
             banner = desk.page.get_by_role("alert")
             expect(banner).to_contain_text("accept 7 images")
@@ -461,10 +461,7 @@ class TestAccuracy:
         desk.page.route("**/api/audit", lambda route: held.append(route))
         desk.press("1")
         desk.saved("audit")
-        for _ in range(500):
-            if held:
-                break
-            desk.page.wait_for_timeout(20)
+        assert soon(desk.page, lambda: bool(held))
         desk.press("2")  # the next image is not there yet
         desk.page.wait_for_timeout(300)
         assert desk.state()["version"] == before + 1
@@ -830,8 +827,8 @@ class TestOthers:
             # In the middle of an edit: it has been sent, and nobody will ever take it.
             assert server.process is not None
             server.process.send_signal(signal.SIGSTOP)
-            desk.in_grid("n")
-            desk.page.wait_for_timeout(200)
+            with desk.page.expect_request("**/api/edits"):
+                desk.in_grid("n")
             server.end(signal.SIGKILL)
             banner = desk.page.get_by_role("alert")
             expect(banner).to_contain_text("The server does not answer")

@@ -415,7 +415,7 @@ class TestMap:
         rows = [row for row in range(7) if labels[row] == 1]
         expect(self.caught(desk).get_by_role("option")).to_have_count(len(rows))
         # The group is in the address as well.
-        assert "#map/1?name=dent0" in desk.page.url
+        expect(desk.page).to_have_url(re.compile(r"#map/1\?name=dent0"))
         desk.page.reload()
         expect(desk.item("Group 1")).to_have_attribute("aria-current", "true")
 

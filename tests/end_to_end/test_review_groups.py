@@ -79,7 +79,7 @@ class TestCompare:
 
     def test_two_groups_with_their_numbers(self, desk: Desk, run: Run) -> None:
         desk.in_grid("c")
-        assert "#compare/0/1" in desk.page.url
+        expect(desk.page).to_have_url(re.compile("#compare/0/1"))
         table = desk.page.get_by_role("table", name="The two groups in numbers")
         labels = np.array(desk.state()["labels"])
         scores = np.array(run.table["score"])
@@ -247,7 +247,7 @@ class TestNames:
         expect(notes).to_have_count(2)
         expect(notes.first).to_contain_text("Two groups are called ok: 7 images and 7 images")
         notes.first.get_by_role("button", name="Compare").click()
-        assert "#compare/0/1" in desk.page.url
+        expect(desk.page).to_have_url(re.compile("#compare/0/1"))
         desk.item("OK").click()
         desk.open("#groups/1")
         notes.first.get_by_role("button", name="Keep them apart").click()

@@ -20,6 +20,7 @@ from helpers.review_desk import (
     browser,
     person_at,
     server,
+    soon,
 )
 
 pytestmark = NEEDS_CHROMIUM
@@ -188,13 +189,7 @@ def test_one_queue_for_two(at: At, server: Server) -> None:
     # Who leaves the page gives the question back.
     ann.go("Groups")
     ben.go("Groups")
-    found: dict[str, Any] = {}
-    for _ in range(50):
-        found = api(server, "queue")
-        if not found["others"]:
-            break
-        ann.page.wait_for_timeout(100)
-    assert found["others"] == 0
+    assert soon(ann.page, lambda: api(server, "queue")["others"] == 0)
 
 
 def test_severities_and_notes(at: At) -> None:

@@ -24,12 +24,10 @@ import pytest
 from PIL import Image
 
 from flawsort import open_run
-from helpers.plates import MAIN, Cli, plate, start, write_plates
+from helpers.plates import LONG, MAIN, Cli, plate, start, write_plates
 from helpers.review_client import copied
 from helpers.service import assigned, batch_of, check_same
 
-# Seconds until a test gives up on something that comes, however busy the machine is, or never.
-LONG = 600.0
 NEEDS_POSIX = pytest.mark.skipif(os.name != "posix", reason="needs the signals of POSIX")
 
 

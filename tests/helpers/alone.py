@@ -32,7 +32,7 @@ def run_alone(command: list[str], record: Path, **environment: str) -> dict[str,
         [*UNSHARE, sys.executable, place, str(record), *command],
         env=environment,
         check=True,
-        timeout=300,
+        timeout=600,
         stdout=subprocess.DEVNULL,
     )
     tried: dict[str, object] = json.loads(record.read_text("utf-8"))

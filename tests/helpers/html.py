@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from helpers.plates import LONG
+
 _VOID = frozenset({"meta", "input", "img", "br", "link"})
 
 CHROMIUM = next(
@@ -85,7 +87,7 @@ def browse(html: str, folder: Path, fragment: str = "") -> str:
          f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--v=0",
          "--virtual-time-budget=3000", "--window-size=1440,2000", "--dump-dom",
          f"file://{folder / 'report.html'}{fragment}"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=LONG, check=False,
     )  # fmt: skip
     assert "CONSOLE" not in done.stderr, done.stderr
     return done.stdout

@@ -25,6 +25,8 @@ SIDE = 64
 KINDS = ("dent",) * 7 + ("streak",) * 7
 NORMALS = ("good",) * 10
 MAIN = "from flawsort.cli import main; main()"
+# Seconds until a test gives up on something that comes, however busy the machine is, or never.
+LONG = 600.0
 # The command line, standing still for ever once the stage named first is under way.
 STALLING_MAIN = (
     """
@@ -118,7 +120,7 @@ def start(code: str, *arguments: str | Path, **environment: str) -> subprocess.P
 
 def run_code(code: str, *arguments: str | Path, **environment: str) -> Answer:
     process = start(code, *arguments, **environment)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=LONG)
     return Answer(process.returncode, out, err)
 
 

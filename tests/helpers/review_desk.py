@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
-from helpers.plates import start
+from helpers.plates import LONG, start
 
 CHROMIUM = os.environ.get("FLAWSORT_CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -85,7 +86,7 @@ class Server:
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self.process is not None:
             self.process.send_signal(how)
-            self.process.communicate(timeout=30)
+            self.process.communicate(timeout=LONG)
             self.process = None
 
 
@@ -159,6 +160,14 @@ class Desk:
 
 
 Open = Callable[..., Desk]
+
+
+def soon(page: Page, known: Callable[[], bool]) -> bool:
+    """Whether something that no locator tells comes about before the test gives up."""
+    end = time.monotonic() + PATIENCE / 1000
+    while not known() and time.monotonic() < end:
+        page.wait_for_timeout(50)
+    return known()
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from flawsort.images.tiles import photo_size
 from flawsort.images.view import View, decode
 from flawsort.images.window import measure_window
 from helpers.picture_files import png16
-from helpers.plates import run_code
+from helpers.plates import LONG, run_code
 
 MB = 2**20
 DEEP = View(window=(0, 65535))
@@ -51,7 +51,7 @@ def test_it_waits_until_there_is_room() -> None:
         waiting.start()
         assert not second.wait(0.2)
         first.set()
-    assert second.wait(60)
+    assert second.wait(LONG)
     waiting.join()
     assert budget._used == 0
 

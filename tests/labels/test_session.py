@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,9 @@ from flawsort.labels.suggestions import Suggestions
 from flawsort.runs.folder import EDITS, save_run
 from flawsort.runs.run import Run
 from helpers.edits import accept, as_anybody, fill_at_once, lock, open_files, same
-from helpers.plates import contents, run_code, start
+from helpers.plates import LONG, contents, run_code, start
 from helpers.runs import build_run
+from helpers.speed import within
 
 N = 30
 EDIT = """
@@ -263,7 +263,7 @@ def test_a_server_that_is_killed(folder: Path) -> None:
     assert process.stdout is not None
     told = process.stdout.readline()
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=LONG)
     assert told == "2\n"
     assert (folder / f"{EDITS}-wal").stat().st_size > 0
     with Session(folder) as session:
@@ -485,16 +485,17 @@ def test_thousands_of_edits_of_thousands_of_images(tmp_path: Path) -> None:
         move = Edit("move", {"images": rows, "to": number % 40})
         edits.append(move if number % 10 else Edit("undo"))
     fill_at_once(path, edits)
-    start = time.process_time()
+    within(3.0, lambda: Session(path.parent, large).close())  # a third of a second
     session = Session(path.parent, large)
-    assert time.process_time() - start < 3.0  # a third of a second; machines may be busy
     assert session.version == 5000
     assert session.labels_spent == 1 + np.count_nonzero(session.labelling.confirmed)
-    start = time.process_time()
-    for _ in range(20):
-        session.undo(session.version)
-        session.edit("accept", {"images": [5]}, session.version)
-    assert time.process_time() - start < 3.0
+
+    def change() -> None:
+        for _ in range(20):
+            session.undo(session.version)
+            session.edit("accept", {"images": [5]}, session.version)
+
+    within(3.0, change)
     session.close()
 
 

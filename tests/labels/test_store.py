@@ -24,7 +24,7 @@ from flawsort.labels.store import Conflict, EditStore, Entry
 from flawsort.runs.folder import EDITS, save_run
 from flawsort.runs.run import Run
 from helpers.edits import accept, as_anybody, fill, fill_at_once, lock, open_files
-from helpers.plates import contents
+from helpers.plates import LONG, contents
 
 # Adds edits as fast as it can, each on top of the last, and prints the number of each that is in.
 APPEND = """
@@ -35,7 +35,7 @@ from flawsort.labels.store import Conflict, EditStore
 path, author, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 sys.stdin.readline()
-store = EditStore(path)
+store = EditStore(path, busy_seconds=600)
 version = store.version()
 done = 0
 while done < count:
@@ -204,7 +204,7 @@ def test_processes_that_add_at_once(path: Path) -> None:
         process.stdin.flush()
     acknowledged = {}
     for author, process in processes.items():
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=LONG)
         assert (process.returncode, err) == (0, "")
         for line in out.splitlines():
             seq, number = map(int, line.split())

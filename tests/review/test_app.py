@@ -53,7 +53,7 @@ from flawsort.review.server import serve
 from flawsort.runs.folder import EDITS, save_run
 from flawsort.serving.listening import PORTS_TRIED, listening
 from helpers.faults import full_disk
-from helpers.plates import MAIN, start
+from helpers.plates import LONG, MAIN, start
 from helpers.review_client import Client, Reply, RunClient, check_state, closing_libraries, copied
 
 N = 14
@@ -1033,7 +1033,7 @@ class TestServing:
             with browser.open(request) as reply:
                 assert json.load(reply)["version"] == 1
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=LONG)
         finally:
             process.kill()
             process.communicate()
@@ -1124,7 +1124,7 @@ class TestServing:
         monkeypatch.setattr("webbrowser.open", lambda url: (opened.append(url), seen.set()))
         said: list[str] = []
         serve([folder], open_browser=True, no_token=True, announce=said.append)
-        assert seen.wait(10)
+        assert seen.wait(LONG)
         assert opened == said
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", said[0])
         serve([folder], host="0.0.0.0", open_browser=False, announce=said.append)

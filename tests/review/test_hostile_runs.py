@@ -30,6 +30,7 @@ from flawsort.review import library
 from flawsort.review.app import make_app
 from flawsort.runs.folder import EDITS, MANIFEST
 from flawsort.runs.tables import IMAGES, REGIONS
+from helpers.plates import LONG
 from helpers.review_client import RunClient, closing_libraries, copied, keep_new_images
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="makes pipes and links to devices")
@@ -43,8 +44,6 @@ READING = (
     "/r/run/api/assigned/may", "/r/run/assigned/may/chart.svg", "/r/run/assigned/may/thumb/0.jpg",
     "/r/run/assigned/may/image/0.jpg", "/r/run/export/csv", "/r/run/export/coco",
 )  # fmt: skip
-# Seconds after which something hangs.
-LONG = 60.0
 
 
 @pytest.fixture(scope="module", autouse=True)

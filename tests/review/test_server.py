@@ -23,11 +23,9 @@ from flawsort import OptionError
 from flawsort.core.private import LENGTH, kept_secret, private_file
 from flawsort.review.server import TOKEN_FILE, serve
 from helpers.html import Page
-from helpers.plates import ROOT, start
+from helpers.plates import LONG, ROOT, start
 
 NEEDS_POSIX = pytest.mark.skipif(os.name != "posix", reason="needs the permissions of POSIX")
-# Seconds until a test gives up on something that comes at once, or never.
-LONG = 60.0
 LIMITED = """
 import resource, sys
 from pathlib import Path

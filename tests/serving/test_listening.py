@@ -15,7 +15,7 @@ import pytest
 from flawsort.core.errors import OptionError
 from flawsort.serving import listening as module
 from flawsort.serving.listening import ending_in_order, listening
-from helpers.plates import start
+from helpers.plates import LONG, start
 
 CODE = """
 import socket, sys
@@ -42,11 +42,11 @@ def test_it_ends_in_order(how: signal.Signals, code: int) -> None:
         assert process.stdout is not None
         port = int(process.stdout.readline())
         # Once it answers, it listens to signals, even where it was started with Ctrl-C ignored.
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=LONG) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             assert b"200 OK" in client.recv(4096)
         process.send_signal(how)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LONG)
     finally:
         process.kill()
         process.communicate()
