@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from flawsort.core.errors import OptionError
 from flawsort.daily import delivery
 from flawsort.daily.delivery import Actions, Refused, Unreachable
 from flawsort.daily.journal import Due
+from helpers.plates import LONG
 
 LINE = r'"C:\Program Files\alarm.exe" --to "line 3" '
 
@@ -61,9 +63,9 @@ class TestCommands:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A program that it leaves in the background keeps its errors open."""
-        monkeypatch.setattr(delivery, "COMMAND_WITHIN", 20.0)
+        monkeypatch.setattr(delivery, "COMMAND_WITHIN", 120.0)
         noted = tmp_path / "process"
-        Actions(f"sh -c 'sleep 60 & echo $! > {noted}'").carry_out(EVENT)
+        Actions(f"sh -c 'sleep 600 & echo $! > {noted}'").carry_out(EVENT)
         os.kill(int(noted.read_text()), signal.SIGKILL)  # it is still there
 
     def test_the_end_of_its_errors_is_told(self) -> None:
@@ -102,14 +104,15 @@ class TestAddresses:
                 other, _ = listener.accept()
                 with other:
                     other.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
-                    while not ended.wait(0.05):
-                        other.sendall(b"x")
+                    with suppress(OSError):  # nobody listens any more
+                        while not ended.wait(0.05):
+                            other.sendall(b"x")
 
             thread = threading.Thread(target=answer, daemon=True)
             thread.start()
             yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
             ended.set()
-            thread.join(60)
+            thread.join(LONG)
 
     def test_one_that_answers_byte_by_byte_stops_nothing(
         self, dripping: str, monkeypatch: pytest.MonkeyPatch

@@ -18,9 +18,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from flawsort.serving.connections import BACKLOG, Limits, Once, connection_with, limits_here
+from helpers.plates import LONG
 
-# Seconds until a test gives up on something that comes at once, or never.
-LONG = 60.0
 PAUSE = 0.02
 
 
@@ -127,7 +126,9 @@ class TestWaiting:
                 client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
                 found = b""
                 while not found.endswith(b"it"):
-                    found += client.recv(65536)
+                    piece = client.recv(65536)
+                    assert piece, "closed before the answer"
+                    found += piece
             client.sendall(b"GET /")
             assert is_closed(client)
 
