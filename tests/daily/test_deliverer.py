@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from flawsort.core.errors import OptionError
+from flawsort.daily import delivery
 from flawsort.daily.delivery import MOST_REFUSALS, WAITS, Actions, Deliverer
 from flawsort.daily.journal import Journal, Round
+from helpers.plates import LONG
 
 EVENT = {"event": "image", "id": "1.0", "group": "=1+1; rm -rf /", "path": "/a b.png"}
 NOTE = "import sys; open(sys.argv[1], 'ab').write(sys.stdin.buffer.read() + b'\\n')"
@@ -55,6 +57,13 @@ class Listener:
     def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine answers late; how long one waits for answers is tested elsewhere."""
+    for limit in ("COMMAND_WITHIN", "ANSWER_WITHIN", "PASSED_ON_WITHIN"):
+        monkeypatch.setattr(delivery, limit, LONG)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def test_each_file_is_sorted_once(saved: Path, tmp_path: Path) -> None:
         half = iter(photos[2][: len(photos[2]) // 2])
 
         def others_are_sorted() -> bool:
-            file.write(bytes(itertools.islice(half, 16)))  # grows while the others are sorted
+            file.write(bytes(itertools.islice(half, 1)))  # grows while the others are sorted
             return len(names_in(lines)) >= 2
 
         until(process, others_are_sorted)

@@ -12,7 +12,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 UNSHARE = ("unshare", "--net", "--map-root-user")
@@ -44,11 +43,9 @@ def _record(record: Path, command: list[str]) -> int:
         subprocess.run(["ip", *change], check=True)
     questions = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     questions.bind(("", 53))
-    names: set[str] = set()
-    threading.Thread(target=_listen, args=(questions, names), daemon=True).start()
     code = subprocess.run(command).returncode
     found = {
-        "names": sorted(names),
+        "names": sorted(_asked(questions)),
         "connections": _counted("Tcp:", "ActiveOpens"),
         "datagrams": _counted("Udp:", "OutDatagrams"),
     }
@@ -56,10 +53,15 @@ def _record(record: Path, command: list[str]) -> int:
     return code
 
 
-def _listen(questions: socket.socket, names: set[str]) -> None:
-    """Write down each name that is looked up. Nobody answers."""
+def _asked(questions: socket.socket) -> set[str]:
+    """The names that were looked up. Nobody answers, so the system has kept the questions."""
+    names = set()
+    questions.setblocking(False)
     while True:
-        question, _ = questions.recvfrom(4096)
+        try:
+            question = questions.recv(4096)
+        except BlockingIOError:
+            return names
         labels, place = [], 12  # after the header
         while place < len(question) and question[place]:
             end = place + 1 + question[place]
