@@ -7,9 +7,11 @@ import json
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from runpy import run_path
+from types import SimpleNamespace
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -26,6 +28,13 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 NEEDED = [Requirement(line) for line in PROJECT["dependencies"]]
 # What the lock file is made for.
 LOCKED = [*NEEDED, *(Requirement(line) for name in ("test", "dev") for line in EXTRAS[name])]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tools_find_each_other() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "tools"))
+        yield
 
 
 @cache
@@ -96,8 +105,23 @@ class TestOtherEnvironments:
         assert run_path(str(ROOT / "tools/other_pythons.py"))["try_on"]("3.99", ())
         assert capsys.readouterr().out == "Python 3.99 is not here: NOT tested\n"
 
-    def test_all_readers_are_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    @pytest.mark.parametrize(("codes", "done"), [([1, 0], True), ([1, 1, 1], False)])
+    def test_an_index_that_does_not_answer_is_asked_again(
+        self, monkeypatch: pytest.MonkeyPatch, codes: list[int], done: bool
+    ) -> None:
+        install = run_path(str(ROOT / "tools/other_pythons.py"))["install"]
+        left, asked = list(codes), []
+
+        def run(command: list[object], **_: object) -> SimpleNamespace:
+            asked.append(command[1:])
+            return SimpleNamespace(returncode=left.pop(0))
+
+        monkeypatch.setitem(install.__globals__, "subprocess", SimpleNamespace(run=run))
+        monkeypatch.setitem(install.__globals__, "PAUSES", (0.0, 0.0))
+        assert install(Path("python"), "a", "b") is done
+        assert asked == [["-m", "pip", "install", "--quiet", "a", "b"]] * len(codes)
+
+    def test_all_readers_are_tried(self) -> None:
         tool = run_path(str(ROOT / "tools/export_readers.py"))
         assert sorted(tool["readers"]().values()) == sorted(EXTRAS["readers"])
         assert {*tool["HEAVY"]} < {*tool["readers"]()}
@@ -106,7 +130,6 @@ class TestOtherEnvironments:
     def test_what_was_not_read_is_said(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.syspath_prepend(str(ROOT / "tools"))
         read_with = run_path(str(ROOT / "tools/export_readers.py"))["read_with"]
         monkeypatch.setitem(read_with.__globals__, "environment", lambda *given: None)
         assert read_with(["datumaro"])

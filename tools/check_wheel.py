@@ -19,7 +19,8 @@ import venv
 import zipfile
 from pathlib import Path, PurePosixPath
 
-ROOT = Path(__file__).resolve().parents[1]
+from other_pythons import ROOT, install
+
 # What may be in the package. Another kind of file, such as a font, needs a look at its licence.
 SUFFIXES = {"", ".css", ".html", ".js", ".json", ".onnx", ".py", ".svg", ".typed"}
 NEEDED = (
@@ -151,7 +152,7 @@ def check_install(wheel: Path, folder: Path) -> None:
     """In a new environment, and away from the sources."""
     venv.create(folder / "venv", with_pip=True)
     programs = folder / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
-    subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", wheel], check=True)
+    expect(install(programs / "python", wheel), "the wheel cannot be installed")
     subprocess.run([programs / "flawsort", "doctor"], cwd=folder, check=True)
 
 

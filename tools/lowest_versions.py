@@ -16,7 +16,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).resolve().parents[1]
+from other_pythons import ROOT, install
+
 # A few minutes of tests that use what the dependencies offer: arrays, trees, networks, pictures,
 # tables, pages, the server and the command line.
 TESTS = (
@@ -59,15 +60,16 @@ def main() -> int:
     print("Lowest versions:", ", ".join(wanted), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
-        python = [Path(folder) / ("Scripts" if sys.platform == "win32" else "bin") / "python", "-m"]
-        subprocess.run([*python, "pip", "install", "--quiet", *wanted], check=True)
-        subprocess.run([*python, "pip", "install", "--quiet", "--no-deps", ROOT], check=True)
-        subprocess.run([*python, "pip", "check"], check=True)
+        python = Path(folder) / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+        if not (install(python, *wanted) and install(python, "--no-deps", ROOT)):
+            print("lowest_versions: they cannot be installed")
+            return 1
+        subprocess.run([python, "-m", "pip", "check"], check=True)
         # The BLAS of the lowest NumPy rounds otherwise with one thread than with two, and a limit
         # of its threads holds for all that a process does at the time.
         alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         return subprocess.run(
-            [*python, "pytest", "--quiet", *TESTS], cwd=ROOT, env=alone
+            [python, "-m", "pytest", "--quiet", *TESTS], cwd=ROOT, env=alone
         ).returncode
 
 

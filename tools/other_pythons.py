@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +35,9 @@ SAMPLE = (
     "tests/test_estimator.py",
 )
 
+# Seconds until the next attempts to install something: the index may not answer for a moment.
+PAUSES = (5.0, 30.0)
+
 
 def find(version: str) -> Path | None:
     """A Python of this version: the one that runs this, one on the path, or one of pyenv's."""
@@ -47,13 +51,24 @@ def find(version: str) -> Path | None:
     return None
 
 
+def install(python: Path, *words: str | Path) -> bool:
+    """Whether pip of this Python has installed it, at the last attempt."""
+    for pause in (*PAUSES, None):
+        command = [python, "-m", "pip", "install", "--quiet", *words]
+        if subprocess.run(command, cwd=ROOT).returncode == 0:
+            return True
+        if pause is not None:
+            print(f"pip failed; another attempt in {pause:.0f} seconds", flush=True)
+            time.sleep(pause)
+    return False
+
+
 def environment(python: Path, folder: str, requirements: Sequence[str]) -> Path | None:
     """The Python of a new environment with these packages; None if they cannot be installed."""
     made = Path(folder) / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     if subprocess.run([python, "-m", "venv", folder]).returncode:  # Debian has it apart
         return None
-    got = subprocess.run([made, "-m", "pip", "install", "--quiet", *requirements], cwd=ROOT)
-    return None if got.returncode else made
+    return made if install(made, *requirements) else None
 
 
 def try_on(version: str, tests: Sequence[str]) -> bool:
