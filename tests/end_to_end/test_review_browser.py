@@ -23,7 +23,7 @@ from playwright.sync_api import BrowserContext, Locator, expect
 from flawsort import open_run
 from flawsort.runs.folder import save_run
 from helpers.review_client import keep_new_images
-from helpers.review_desk import NEEDS_CHROMIUM, Desk, Open, Server, accept, pretend, soon
+from helpers.review_desk import NEEDS_CHROMIUM, Desk, Open, Server, accept, pretend, rows_in, soon
 from helpers.runs import build_run
 
 pytestmark = NEEDS_CHROMIUM
@@ -594,9 +594,9 @@ class TestOtherPages:
         expect(desk.page.locator(".tiles dd").first).to_have_text(done)
 
     def in_question(self, desk: Desk) -> list[int]:
-        cells = desk.page.locator(".queue-page .grid:visible [role=option]")
-        expect(cells.first).to_be_visible()
-        return [int(cell.get_attribute("data-row") or -1) for cell in cells.all()]
+        grid = desk.page.locator(".queue-page .grid:visible")
+        expect(grid.get_by_role("option").first).to_be_visible()
+        return rows_in(grid)
 
     def test_a_question_goes_on_about_the_rest(self, desk: Desk) -> None:
         desk.go("Queue")

@@ -20,7 +20,7 @@ from flawsort import Run, open_run
 from flawsort.labels.edit_checks import Edit
 from flawsort.labels.store import EditStore
 from flawsort.runs.folder import EDITS
-from helpers.review_desk import NEEDS_CHROMIUM, Desk, Open, Server, accept
+from helpers.review_desk import NEEDS_CHROMIUM, Desk, Open, Server, accept, rows_in
 
 pytestmark = NEEDS_CHROMIUM
 
@@ -42,11 +42,6 @@ def cut(desk: Desk, k: int, place: str) -> None:
     accept(desk.server, range(N))  # so that a name moves no image
     desk.page.reload()
     desk.open(place)
-
-
-def rows_in(grid: Locator) -> list[int]:
-    cells = grid.get_by_role("option").all()
-    return [int(cell.get_attribute("data-row") or -1) for cell in cells]
 
 
 def rows_of(desk: Desk, group: int) -> list[int]:

@@ -119,8 +119,7 @@ class Desk:
 
     def shown(self) -> list[int]:
         """The rows in the grid, in their order."""
-        cells = self.grid().get_by_role("option").all()
-        return [int(cell.get_attribute("data-row") or -1) for cell in cells]
+        return rows_in(self.grid())
 
     def in_grid(self, *keys: str) -> None:
         self.grid().focus()
@@ -160,6 +159,13 @@ class Desk:
 
 
 Open = Callable[..., Desk]
+
+
+def rows_in(grid: Locator) -> list[int]:
+    """The rows of its images at one moment: it may be drawn again between two questions."""
+    cells = grid.get_by_role("option")
+    rows: list[int] = cells.evaluate_all("(all) => all.map((one) => Number(one.dataset.row))")
+    return rows
 
 
 def soon(page: Page, known: Callable[[], bool]) -> bool:

@@ -89,7 +89,7 @@ def test_messages_name_what_the_file_should_have(tmp_path: Path, what: str, mess
 NAMES = st.text(st.one_of(st.sampled_from("=+-@'\t\r\n;,\"\\ "), st.characters(codec="utf-8")))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=4, unique_by=lambda row: row[0]))
 @example([("=cmd|' /C calc'!A0", "@sum(1)")])
 @example([("\t\r=x", "'-1")])
