@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,48 +18,17 @@ from flawsort.labels.edits import replay
 from flawsort.labels.groups import Labelling, first_labelling
 from flawsort.labels.log import REDO, UNDO
 from flawsort.labels.names import check_names
-from flawsort.labels.standing import Shown, ShownVersions, stands
+from flawsort.labels.standing import ShownVersions, stands
+from flawsort.labels.state import State
 from flawsort.labels.store import Closing, Conflict, EditStore
-from flawsort.labels.suggestions import Suggestions, TeachingSpace, settled, suggest
-from flawsort.labels.track import KEPT_STATES, OwnEdits, Told, Track
+from flawsort.labels.suggestions import Suggestions, TeachingSpace
+from flawsort.labels.track import KEPT_STATES, Told, Track
 from flawsort.runs.folder import EDITS, open_run
 from flawsort.runs.run import Run
 from flawsort.runs.tables import known_numbers
 
 # The edits of images that note what was suggested for them.
 NOTED = ("accept", "several", "reject", "split", "move")
-
-
-@dataclass(frozen=True)
-class State:
-    """The groups at a version. undo, redo: the edit that would be undone or redone, as a sentence,
-    or None. spent: the number of labels given. edited: whether any edit is in force. space: gives
-    the run's images as the model sees them, which takes a moment the first time. own: what each
-    person could undo and redo of their own edits, by name."""
-
-    version: int
-    labelling: Labelling
-    undo: str | None
-    redo: str | None
-    spent: int
-    edited: bool
-    space: Callable[[], TeachingSpace] = field(repr=False, compare=False)
-    own: Mapping[str, OwnEdits] = field(default_factory=dict)
-
-    @cached_property
-    def suggestions(self) -> Suggestions:
-        """The groups of all images, as decided or suggested."""
-        return suggest(self.labelling, self.space())
-
-    @property
-    def shown(self) -> Shown:
-        """What people see of the groups and images."""
-        return Shown(self.labelling, self.suggestions.groups)
-
-    @property
-    def settled(self) -> Labelling:
-        """The groups with every image where it is decided or suggested to be."""
-        return settled(self.labelling, self.suggestions)
 
 
 class Session(Closing):

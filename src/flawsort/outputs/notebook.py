@@ -20,7 +20,8 @@ from flawsort.core.tables import make_frame
 from flawsort.core.text import pluralise, printable
 from flawsort.labels.groups import Group, Labelling, Role, Severity, first_labelling
 from flawsort.labels.newcomers import Newcomers
-from flawsort.labels.session import State, read_settled
+from flawsort.labels.session import read_settled
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import TeachingSpace, decided, image_groups
 from flawsort.outputs.report import render_report
 from flawsort.runs.folder import REPORT, read_text

@@ -20,7 +20,8 @@ from flawsort.core.text import printable
 from flawsort.images.lookup import Lookup
 from flawsort.labels.leases import Leases
 from flawsort.labels.log import effective
-from flawsort.labels.session import Session, State
+from flawsort.labels.session import Session
+from flawsort.labels.state import State
 from flawsort.labels.store import Conflict, EditStore, Replaced
 from flawsort.review.facts import lots_of, sizes_of
 from flawsort.review.pictures import Pictures
