@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -11,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from flawsort.core.errors import OptionError
+from flawsort.core.errors import FlawsortError, OptionError, Replaced, first_line
+from flawsort.core.text import printable
+from flawsort.labels import tables
 from flawsort.labels.edit_checks import Edit, Payload
 from flawsort.labels.edit_file import as_json, damaged
 from flawsort.labels.edits import replay
@@ -27,6 +31,9 @@ from flawsort.runs.folder import EDITS, open_run
 from flawsort.runs.run import Run
 from flawsort.runs.tables import known_numbers
 
+LOG = logging.getLogger(__name__)
+# Error codes of folders that are not meant to be written.
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 # The edits of images that note what was suggested for them.
 NOTED = ("accept", "several", "reject", "split", "move")
 
@@ -48,10 +55,11 @@ class Session(Closing):
         self._track = Track(self.run, kept_states)
         self._seen = ShownVersions()
         self._now = self._state(0)
+        self._told = False
         try:
             self.refresh()
         except BaseException:
-            self.close()
+            self.let_go()
             raise
 
     @cached_property
@@ -157,7 +165,29 @@ class Session(Closing):
             self.refresh()
             return self._track.told(before, most)
 
+    def update_table(self) -> None:
+        """Write images.csv and images.parquet as the groups are now, unless they are as they should
+        be. A log says why that failed, once: the next session tries it again."""
+        try:
+            state = self.refresh()
+        except (FlawsortError, OSError):
+            return  # whoever asks for the groups is told
+        try:
+            tables.update_table(self.run, self.folder, state, self._store.held)
+        except (Conflict, Replaced):
+            pass  # somebody else has written it just now, or the run
+        except Exception as error:  # whatever a forged run makes of the code that reads it
+            if getattr(error, "errno", None) not in READ_ONLY and not self._told:
+                self._told = True
+                why = printable(f"{type(error).__name__}, {first_line(error)}")
+                LOG.warning("The tables of '%s' are behind: %s", printable(self.folder), why)
+
     def close(self) -> None:
+        """Bring the tables up to date, and close the file of edits."""
+        self.update_table()
+        self.let_go()
+
+    def let_go(self) -> None:
         """Close the file of edits."""
         self._store.close()
 
