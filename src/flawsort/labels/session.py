@@ -32,8 +32,10 @@ from flawsort.runs.run import Run
 from flawsort.runs.tables import known_numbers
 
 LOG = logging.getLogger(__name__)
-# Error codes of folders that are not meant to be written.
-READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+BEHIND = (
+    "images.csv and images.parquet of '%s' do not have the last edits yet (%s). They are written "
+    "when the run is opened the next time."
+)
 # The edits of images that note what was suggested for them.
 NOTED = ("accept", "several", "reject", "split", "move")
 
@@ -177,10 +179,10 @@ class Session(Closing):
         except (Conflict, Replaced):
             pass  # somebody else has written it just now, or the run
         except Exception as error:  # whatever a forged run makes of the code that reads it
-            if getattr(error, "errno", None) not in READ_ONLY and not self._told:
+            if getattr(error, "errno", None) != errno.EROFS and not self._told:
                 self._told = True
-                why = printable(f"{type(error).__name__}, {first_line(error)}")
-                LOG.warning("The tables of '%s' are behind: %s", printable(self.folder), why)
+                why = f"{type(error).__name__}, {first_line(error)}"
+                LOG.warning(BEHIND, printable(self.folder), printable(why))
 
     def close(self) -> None:
         """Bring the tables up to date, and close the file of edits."""
