@@ -26,7 +26,15 @@ from flawsort.outputs.exports import Choices, export_run
 from flawsort.runs import changes
 from flawsort.runs import folder as run_folder
 from flawsort.runs.changes import replace_files, tables_version
-from flawsort.runs.folder import EDITS, MANIFEST, manifest_stamp, open_run, save_run, stamp_of
+from flawsort.runs.folder import (
+    EDITS,
+    MANIFEST,
+    manifest_stamp,
+    open_run,
+    read_text,
+    save_run,
+    stamp_of,
+)
 from flawsort.runs.reviewed import CLUSTERS, REVIEWED
 from helpers.faults import full_disk
 from helpers.plates import contents, fingerprint, run_code
@@ -304,6 +312,28 @@ class TestAtOnce:
         check_hashes(folder)
         assert groups(folder) == read_parquet((folder / TABLES[1]).read_bytes())["group"]
         assert not hidden(folder)
+
+    def test_who_writes_a_report_meanwhile(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each lists the files of the other in the manifest."""
+        review(folder)
+        real, texts = changes.replace_together, {"report.html": "meanwhile"}
+        other = threading.Thread(target=replace_files, args=(folder, texts))
+
+        def slowly(*given: Any, **options: Any) -> None:
+            if other.ident is None:
+                other.start()
+                other.join(0.5)
+                assert other.is_alive()
+            real(*given, **options)
+
+        monkeypatch.setattr(changes, "replace_together", slowly)
+        read_settled(folder)
+        other.join()
+        assert tables_version(folder) == 5
+        assert read_text(folder, "report.html") == "meanwhile"
+        check_hashes(folder)
 
     def test_who_reads_meanwhile(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The table is replaced between the manifest and itself."""
