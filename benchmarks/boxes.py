@@ -26,7 +26,7 @@ from flawsort.labels.edit_checks import Edit
 from flawsort.labels.edits import apply
 from flawsort.labels.groups import Labelling, first_labelling, region_groups, without_flaw
 from flawsort.labels.regions import UNKNOWN, settled_regions
-from flawsort.labels.session import State
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import TeachingSpace
 from flawsort.research.truth import EXCLUDED_LABELS, LabelledSet, load_datasets
 from flawsort.runs.run import Run

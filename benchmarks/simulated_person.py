@@ -18,8 +18,9 @@ from flawsort.labels.edit_checks import Edit
 from flawsort.labels.edits import apply
 from flawsort.labels.groups import Group, Labelling
 from flawsort.labels.queue import Question, next_question
-from flawsort.labels.session import State, with_suggestions
+from flawsort.labels.session import with_suggestions
 from flawsort.labels.space import Space
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import TeachingSpace, decided
 from flawsort.runs.tables import normal_clusters
 

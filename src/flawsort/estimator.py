@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -340,9 +341,9 @@ class AnomalyClusterer(GroupAttributes, ClusterMixin, BaseEstimator):  # type: i
                 place,
                 overwrite=overwrite,
                 extra={run_folder.REPORT: render_report(run)} if report else None,
-                furnish=self.write_groups,
+                furnish=partial(self.write_groups, run),
                 carried=carried,
-                hold=self.hold_edits,
+                hold=partial(self.hold_edits, run),
                 prepared=True,
             )
         self.discard_parts()

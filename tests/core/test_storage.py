@@ -29,7 +29,8 @@ from flawsort.core.storage import (
     write_whole,
 )
 from flawsort.core.temporaries import beside, clear_left_overs
-from flawsort.runs.folder import open_run, read_text, replace_files, save_run
+from flawsort.runs.changes import replace_files
+from flawsort.runs.folder import open_run, read_text, save_run
 from helpers import faults
 from helpers.faults import Fault, Killed, watched
 from helpers.plates import LONG, contents, fingerprint, run_code
@@ -446,7 +447,8 @@ KILLED = """
 import sys
 from pathlib import Path
 from flawsort import open_run
-from flawsort.runs.folder import replace_files, save_run
+from flawsort.runs.changes import replace_files
+from flawsort.runs.folder import save_run
 from helpers import faults
 from helpers.faults import Fault, watched
 

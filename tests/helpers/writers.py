@@ -27,7 +27,8 @@ from flawsort.outputs.exports import FORMATS, Choices, Format, export_run
 from flawsort.research.paper import layout, measurements, run, shared
 from flawsort.review.pictures import PictureFiles
 from flawsort.runs.assigned import Kept, keep, open_kept
-from flawsort.runs.folder import read_text, replace_files, save_run
+from flawsort.runs.changes import replace_files
+from flawsort.runs.folder import read_text, save_run
 from helpers.export_runs import make_run
 from helpers.part_batches import a_batch
 from helpers.plates import contents, fingerprint

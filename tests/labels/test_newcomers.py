@@ -12,7 +12,7 @@ from flawsort.clusters.assign import NORMAL, UNSEEN, Groups
 from flawsort.core.records import Floats, ImageSet
 from flawsort.labels.groups import Example, Group, Labelling, first_labelling
 from flawsort.labels.newcomers import Arrivals, Newcomers, judge_of, sort_kept, sort_newcomers
-from flawsort.labels.session import State
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import Suggestions, TeachingSpace, suggest
 from flawsort.runs.assigned import Kept
 from flawsort.runs.run import Run

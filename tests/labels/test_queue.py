@@ -22,8 +22,8 @@ from flawsort.labels.queue import (
     next_question,
     progress,
 )
-from flawsort.labels.session import State
 from flawsort.labels.space import Space
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import TeachingSpace
 from helpers.bags import Array
 from helpers.speed import within

@@ -20,7 +20,7 @@ from flawsort.labels.regions import (
     newcomer_regions,
     settled_regions,
 )
-from flawsort.labels.session import State
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import TeachingSpace
 from flawsort.runs.run import Run
 from helpers.runs import MadeRegion, build_run

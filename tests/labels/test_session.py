@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from flawsort import OptionError, RunError, open_run
-from flawsort.labels import session as module
+from flawsort.labels import state as module
 from flawsort.labels import track
 from flawsort.labels.edit_checks import Edit
 from flawsort.labels.edits import replay

@@ -57,8 +57,12 @@ class TestFrame:
         first = ["name", "group", "probability", "decided", "group_id", "role"]
         assert found.columns[:6] == first
         assert {*run.table} < {*found.columns}
-        for name, values in run.table.items():
-            assert found[name] == values
+        for name in run.table.keys() - {"kinds"}:
+            assert found[name] == run.table[name]
+        # What was computed, and how people read it.
+        assert found["clusters"] == run.table["kinds"]
+        kinds = [[f"Group {one}" for one in some.split(";")] for some in found["kind_groups"]]
+        assert found["kinds"] == [";".join(titles) for titles in kinds]
         assert len(found) == 40
         assert found["group_id"] == run.table["cluster"]
         assert set(found["group"]) == {"Group 0", "Group 1", "Group 2", "Group 3"}

@@ -50,7 +50,7 @@ from flawsort.review.library import Library
 from flawsort.review.pictures import PictureFiles
 from flawsort.review.responses import answered_rows
 from flawsort.review.server import serve
-from flawsort.runs.folder import EDITS, save_run
+from flawsort.runs.folder import EDITS, LASTING, save_run
 from flawsort.serving.listening import PORTS_TRIED, listening
 from helpers.faults import full_disk
 from helpers.plates import LONG, MAIN, start
@@ -522,7 +522,9 @@ class TestPictures:
         found = library.get("run")
         assert library.at_hand("run") is found
         assert library.at_hand("another") is None
-        os.utime(folder / "manifest.json", (1, 1))
+        os.utime(folder / "manifest.json", (1, 1))  # as after a report
+        assert library.at_hand("run") is found
+        os.utime(folder / LASTING, (1, 1))
         assert library.at_hand("run") is None
         again = library.get("run")
         assert library.at_hand("run") is again is not found

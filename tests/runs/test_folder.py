@@ -23,8 +23,9 @@ from flawsort.clusters.kinds import Regions
 from flawsort.core.tables import unguarded
 from flawsort.embeddings.regions import Outlines, mask_cells
 from flawsort.fitting.memory import Sizes
+from flawsort.runs.changes import replace_files
 from flawsort.runs.convert import make_run
-from flawsort.runs.folder import prepared_output, replace_files, save_run
+from flawsort.runs.folder import prepared_output, save_run
 from flawsort.scores.engines import CpuEngine, CpuLimits, choose_engine
 from helpers import faults
 from helpers.faults import Fault, watched

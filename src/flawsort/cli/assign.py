@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flawsort.core.tables import Table
     from flawsort.daily.sorter import Sorted
     from flawsort.labels.newcomers import Newcomers
-    from flawsort.labels.session import State
+    from flawsort.labels.state import State
 
 
 def assign(

@@ -450,9 +450,9 @@ def cluster_images(
             output,
             overwrite=overwrite,
             extra=extra,
-            furnish=model.write_groups,
+            furnish=partial(model.write_groups, run),
             carried=carried,
-            hold=model.hold_edits,
+            hold=partial(model.hold_edits, run),
             prepared=True,
         )
     model.discard_parts()

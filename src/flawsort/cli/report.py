@@ -128,7 +128,8 @@ def render_again(
 
 def _write_page(folder: Path, choices: Choices, html: str) -> str:
     """Write the page. Returns its path."""
-    from flawsort.runs.folder import REPORT, replace_files
+    from flawsort.runs.changes import replace_files
+    from flawsort.runs.folder import REPORT
 
     if choices.output is not None:
         _write(choices.output, html.encode())

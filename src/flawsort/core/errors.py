@@ -43,6 +43,10 @@ class RunError(FlawsortError):
     """A run folder that is damaged, of another format, or not a run at all."""
 
 
+class Replaced(RunError):  # noqa: N818
+    """The run, or its file of edits, is no longer the one that was opened."""
+
+
 def first_line(error: Exception) -> str:
     """The first line of another library's error message, at most 300 characters."""
     return str(error).strip().partition("\n")[0][:300] or type(error).__name__

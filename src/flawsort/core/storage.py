@@ -15,10 +15,11 @@ import hashlib
 import io
 import os
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -43,6 +44,8 @@ Content: TypeAlias = str | Piece | Iterable[Piece] | Callable[[IO[bytes]], objec
 PATIENCE = 2.0
 # Characters of a path that Windows takes unless it is set to take more; of a folder 12 fewer.
 LONGEST_ON_WINDOWS = 259
+# In bytes: of files that are replaced together with others.
+LARGEST_KEPT = 2**32
 # Error codes of systems that cannot exchange two folders.
 _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
@@ -201,8 +204,16 @@ def recover(place: Path) -> None:
             _move(old, place)
 
 
-def replace_together(folder: Path, contents: Mapping[str, Content]) -> None:
+def replace_together(
+    folder: Path,
+    contents: Mapping[str, Content],
+    *,
+    hold: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
     """Replace several files of a folder in one transaction: all of them, or none.
+
+    hold: entered when everything is on the disk, until the files are in their places; it may raise
+    to prevent that.
 
     The last file decides, because it holds the SHA-256 of the others. If the process is killed
     before that file is replaced, `read_known` still reads the old versions of the others, and
@@ -222,12 +233,8 @@ def replace_together(folder: Path, contents: Mapping[str, Content]) -> None:
                     kept[name] = stack.enter_context(_copy(folder / name))
                     flush(kept[name])
             flush_names(folder)
-            for name, path in fresh.items():
-                _check_writable(folder / name)
-                _keep_mode(folder / name, path)
-                if name == last:
-                    flush_names(folder)  # the others are in their places
-                _move(path, folder / name)
+            with hold():
+                _move_all(folder, fresh)
         except BaseException:
             if fresh[last].exists():
                 _undo(folder, kept, [name for name in others if not fresh[name].exists()])
@@ -235,6 +242,16 @@ def replace_together(folder: Path, contents: Mapping[str, Content]) -> None:
     flush_names(folder)
     for path in kept.values():
         remove(path)
+
+
+def _move_all(folder: Path, fresh: Mapping[str, Path]) -> None:
+    """Move files to their places, the last one when the others are there."""
+    for place, (name, path) in enumerate(fresh.items(), 1):
+        _check_writable(folder / name)
+        _keep_mode(folder / name, path)
+        if place == len(fresh):
+            flush_names(folder)
+        _move(path, folder / name)
 
 
 def settle(folder: Path, hashes: Mapping[str, str]) -> None:
@@ -298,8 +315,11 @@ def try_writing(place: Path) -> None:
 
 
 def _holds(path: Path, known: str) -> bool:
+    """False for what is no file of usual size, which could be read without end."""
     try:
-        return sha256(path) == known
+        found = path.lstat()
+        usual = stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST_KEPT
+        return usual and sha256(path) == known
     except OSError:
         return False
 

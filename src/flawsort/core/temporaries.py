@@ -128,6 +128,12 @@ def left_over(folder: Path, kind: Kind) -> list[tuple[Path, str]]:
     return [(path, name[1]) for path, name in _listed(folder, kind) if _abandoned(path, name)]
 
 
+def has_left_overs(folder: Path) -> bool:
+    """Whether a killed process left something in a folder, or somebody works there now."""
+    claimed = any(name.endswith(_CLAIM) for name in _hidden(folder))
+    return claimed or bool(left_over(folder, "partial") or left_over(folder, "kept"))
+
+
 def clear_left_overs(folder: Path) -> None:
     """Remove the partial files and folders that killed processes left in a folder."""
     for path, _ in left_over(folder, "partial"):
@@ -207,7 +213,9 @@ def _unlock(lock: int, path: Path) -> None:
         remove(path)
         return
     try:
-        remove(path)
+        with suppress(OSError):  # its folder may have been replaced, and another one locks it there
+            if os.path.samestat(os.fstat(lock), os.stat(path)):
+                remove(path)
     finally:
         os.close(lock)
 

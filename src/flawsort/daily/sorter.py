@@ -22,7 +22,8 @@ from flawsort.estimator import AnomalyClusterer
 from flawsort.fitting.assign import OnRegions
 from flawsort.labels.newcomers import Arrivals, Newcomers, judge_of, sort_newcomers, title_of
 from flawsort.labels.regions import newcomer_kinds
-from flawsort.labels.session import Session, State
+from flawsort.labels.session import Session
+from flawsort.labels.state import State
 from flawsort.labels.store import Closing
 from flawsort.runs.assigned import NEW_IMAGES, Kept, SortedImages, proposals, propose_kinds
 from flawsort.runs.convert import located_places

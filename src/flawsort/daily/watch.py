@@ -36,7 +36,7 @@ from flawsort.daily.sorter import Seen, Sorted, Sorter
 from flawsort.images.inputs import notes_on_files
 from flawsort.images.lookup import Lookup
 from flawsort.labels.newcomers import sort_kept
-from flawsort.labels.session import State
+from flawsort.labels.state import State
 from flawsort.runs.assigned import ASSIGNED, files_of, open_kept
 from flawsort.runs.growing import PART_IMAGES, grow
 from flawsort.runs.pictures import Sides

@@ -20,7 +20,7 @@ from flawsort.images.budget import BUDGET
 from flawsort.images.inputs import Images, given_places
 from flawsort.labels.beginning import Begun, Clustered, Known, begin
 from flawsort.labels.known import given_labels
-from flawsort.labels.session import read_settled
+from flawsort.labels.session import Session, read_settled
 from flawsort.labels.start import Start
 from flawsort.labels.store import EditStore
 from flawsort.runs.convert import make_run
@@ -63,13 +63,13 @@ class GroupAttributes(FittedAttributes):
         """The results as a run that is not saved yet."""
         fitted = self._checked()
         if self._loaded is not None and self._loaded[0] is fitted:
-            return self._loaded[1]
+            return self._loaded[1].unreviewed()
         with BUDGET.limited(self._decoding):
             run = make_run(fitted)
         return run if self._begun is None else self._begun.named(run)
 
-    def write_groups(self, folder: Path, *, follows: int = 0) -> None:
-        """Write the groups that the run begins with into its folder. What people said meanwhile in
+    def write_groups(self, run: Run, folder: Path, *, follows: int = 0) -> None:
+        """Write the groups that a run begins with into its folder. What people said meanwhile in
         a run that this one starts from counts too. follows: the version of the edits of the run
         that it replaces."""
         now = None if self._start is None else self._start.again()
@@ -77,10 +77,12 @@ class GroupAttributes(FittedAttributes):
             self._start, (self._begun, _) = now, self._begin(now)
         if self._begun is not None:
             self._begun.write(folder, follows=follows)
+            with Session(folder, run):  # its end brings the tables up to date
+                pass
 
     @contextmanager
-    def hold_edits(self, replaced: Path, folder: Path) -> Iterator[None]:
-        """Nobody can edit a run within the with statement, which replaces it by the run in
+    def hold_edits(self, run: Run, replaced: Path, folder: Path) -> Iterator[None]:
+        """Nobody can edit a run within the with statement, which replaces it by `run` in
         `folder`. That begins with what people have said up to now."""
         if not replaced.is_dir():
             yield
@@ -88,7 +90,7 @@ class GroupAttributes(FittedAttributes):
         with EditStore(replaced / EDITS) as store, store.held() as version:
             if version:
                 (folder / EDITS).unlink(missing_ok=True)
-                self.write_groups(folder, follows=version)
+                self.write_groups(run, folder, follows=version)
             yield
 
     def _may_replace(self, folder: Path) -> bool:

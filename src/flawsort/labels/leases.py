@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from flawsort.labels.queue import Question, next_question
-from flawsort.labels.session import State
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import class_of, decided
 
 # Longer than people look at one question without any answer; the page asks again while it is open.

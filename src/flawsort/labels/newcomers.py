@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from flawsort.clusters.assign import NORMAL, UNSEEN, Assignment, Judge, resembles_none
 from flawsort.core.records import Bools, Floats, ImageSet, Ints
 from flawsort.labels.groups import Labelling, current_groups
-from flawsort.labels.session import State
 from flawsort.labels.space import Space
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import Suggestions, class_of, decided
 from flawsort.labels.taught import Taught, most_likely
 from flawsort.runs.assigned import Kept

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flawsort.core.records import Ints
 from flawsort.core.threads import single_threaded_blas
 from flawsort.labels.groups import Labelling
-from flawsort.labels.session import State
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import TeachingSpace, class_of, decided
 
 # Chosen on dev sets (docs/evidence/experiments.md, "Teaching"), where most matter little.

@@ -18,7 +18,7 @@ from flawsort.clusters.kinds import Regions, find_plain_groups
 from flawsort.core.records import Ints
 from flawsort.labels.groups import Labelling, current_groups, region_groups, without_flaw
 from flawsort.labels.newcomers import Arrivals, Newcomers
-from flawsort.labels.session import State
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import class_of, decided
 from flawsort.labels.taught import Taught, most_likely, rule_out
 from flawsort.runs.run import Run

@@ -2,65 +2,42 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flawsort.core.errors import OptionError
+from flawsort.core.errors import FlawsortError, OptionError, Replaced, first_line
+from flawsort.core.text import printable
+from flawsort.labels import tables
 from flawsort.labels.edit_checks import Edit, Payload
 from flawsort.labels.edit_file import as_json, damaged
 from flawsort.labels.edits import replay
 from flawsort.labels.groups import Labelling, first_labelling
 from flawsort.labels.log import REDO, UNDO
 from flawsort.labels.names import check_names
-from flawsort.labels.standing import Shown, ShownVersions, stands
+from flawsort.labels.standing import ShownVersions, stands
+from flawsort.labels.state import State
 from flawsort.labels.store import Closing, Conflict, EditStore
-from flawsort.labels.suggestions import Suggestions, TeachingSpace, settled, suggest
-from flawsort.labels.track import KEPT_STATES, OwnEdits, Told, Track
+from flawsort.labels.suggestions import Suggestions, TeachingSpace
+from flawsort.labels.track import KEPT_STATES, Told, Track
 from flawsort.runs.folder import EDITS, open_run
 from flawsort.runs.run import Run
 from flawsort.runs.tables import known_numbers
 
+LOG = logging.getLogger(__name__)
+BEHIND = (
+    "images.csv and images.parquet of '%s' do not have the last edits yet (%s). They are written "
+    "when the run is opened the next time."
+)
 # The edits of images that note what was suggested for them.
 NOTED = ("accept", "several", "reject", "split", "move")
-
-
-@dataclass(frozen=True)
-class State:
-    """The groups at a version. undo, redo: the edit that would be undone or redone, as a sentence,
-    or None. spent: the number of labels given. edited: whether any edit is in force. space: gives
-    the run's images as the model sees them, which takes a moment the first time. own: what each
-    person could undo and redo of their own edits, by name."""
-
-    version: int
-    labelling: Labelling
-    undo: str | None
-    redo: str | None
-    spent: int
-    edited: bool
-    space: Callable[[], TeachingSpace] = field(repr=False, compare=False)
-    own: Mapping[str, OwnEdits] = field(default_factory=dict)
-
-    @cached_property
-    def suggestions(self) -> Suggestions:
-        """The groups of all images, as decided or suggested."""
-        return suggest(self.labelling, self.space())
-
-    @property
-    def shown(self) -> Shown:
-        """What people see of the groups and images."""
-        return Shown(self.labelling, self.suggestions.groups)
-
-    @property
-    def settled(self) -> Labelling:
-        """The groups with every image where it is decided or suggested to be."""
-        return settled(self.labelling, self.suggestions)
 
 
 class Session(Closing):
@@ -80,10 +57,11 @@ class Session(Closing):
         self._track = Track(self.run, kept_states)
         self._seen = ShownVersions()
         self._now = self._state(0)
+        self._told = False
         try:
             self.refresh()
         except BaseException:
-            self.close()
+            self.let_go()
             raise
 
     @cached_property
@@ -189,7 +167,29 @@ class Session(Closing):
             self.refresh()
             return self._track.told(before, most)
 
+    def update_table(self) -> None:
+        """Write images.csv and images.parquet as the groups are now, unless they are as they should
+        be. A log says why that failed, once: the next session tries it again."""
+        try:
+            state = self.refresh()
+        except (FlawsortError, OSError):
+            return  # whoever asks for the groups is told
+        try:
+            tables.update_table(self.run, self.folder, state, self._store.held)
+        except (Conflict, Replaced):
+            pass  # somebody else has written it just now, or the run
+        except Exception as error:  # whatever a forged run makes of the code that reads it
+            if getattr(error, "errno", None) != errno.EROFS and not self._told:
+                self._told = True
+                why = f"{type(error).__name__}, {first_line(error)}"
+                LOG.warning(BEHIND, printable(self.folder), printable(why))
+
     def close(self) -> None:
+        """Bring the tables up to date, and close the file of edits."""
+        self.update_table()
+        self.let_go()
+
+    def let_go(self) -> None:
         """Close the file of edits."""
         self._store.close()
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from flawsort.core.errors import OptionError, RunError
+from flawsort.core.errors import OptionError, Replaced, RunError
 from flawsort.labels.edit_checks import Edit, Entry, checked_text
 from flawsort.labels.edit_file import (
     BUSY_SECONDS,
@@ -47,10 +47,6 @@ class Conflict(OptionError):  # noqa: N818
             "make the edit again if it is still right."
         )
         self.version = version
-
-
-class Replaced(RunError):  # noqa: N818
-    """The run, or its file of edits, is no longer the one that was opened."""
 
 
 class Closing(ABC):

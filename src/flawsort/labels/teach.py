@@ -14,7 +14,8 @@ from flawsort.labels.edits import apply
 from flawsort.labels.groups import Labelling
 from flawsort.labels.known import checked_labels
 from flawsort.labels.names import check_names, means_normal
-from flawsort.labels.session import Session, State
+from flawsort.labels.session import Session
+from flawsort.labels.state import State
 from flawsort.runs.run import Run
 
 

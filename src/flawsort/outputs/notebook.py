@@ -20,10 +20,13 @@ from flawsort.core.tables import make_frame
 from flawsort.core.text import pluralise, printable
 from flawsort.labels.groups import Group, Labelling, Role, Severity, first_labelling
 from flawsort.labels.newcomers import Newcomers
-from flawsort.labels.session import State, read_settled
+from flawsort.labels.session import read_settled
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import TeachingSpace, decided, image_groups
+from flawsort.labels.tables import reviewed_groups
 from flawsort.outputs.report import render_report
 from flawsort.runs.folder import REPORT, read_text
+from flawsort.runs.reviewed import reviewed_table
 from flawsort.runs.run import Run, three_lines
 
 TYPICAL = 6
@@ -73,21 +76,12 @@ def labelling_of(run: Run) -> Labelling:
 
 
 def frame(run: Run) -> Any:
-    """One row per image, as a pandas DataFrame, or as a Frame if pandas is not installed: the group
-    as decided or suggested, how sure the model is of it, whether a person decided it, its id, role
-    and severity, the note on the image, and the other columns of images.csv."""
-    state = state_of(run)
-    of_rows = [state.labelling.groups[group] for group in state.suggestions.groups.tolist()]
-    named = {
-        "name": run.names,
-        **image_groups(state.labelling, state.suggestions).columns(),
-        "group_id": [group.id for group in of_rows],
-        "role": [group.role for group in of_rows],
-        "severity": [group.severity for group in of_rows],
-        "note": [state.labelling.notes.get(row, "") for row in range(len(run))],
-    }
-    others = {name: values for name, values in run.table.items() if name not in named}
-    return make_frame({**named, **others})
+    """One row per image, as a pandas DataFrame, or as a Frame if pandas is not installed: the name,
+    the group as decided or suggested and what else people read of it, and the other columns of
+    images.csv."""
+    named = reviewed_groups(run, state_of(run))
+    table = reviewed_table(run.table, named)
+    return make_frame({"name": run.names, **named.columns(), **table})
 
 
 def suggestions(run: Run) -> Any:

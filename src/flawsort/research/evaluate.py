@@ -18,7 +18,8 @@ from flawsort.labels.session import Session
 from flawsort.outputs.report import read_reviewed, render_report
 from flawsort.research.metrics import Agreement, agreement, purity_curve, several_kinds
 from flawsort.research.truth import EXCLUDED_LABELS, read_truth
-from flawsort.runs.folder import EDITS, REPORT, open_run, replace_files
+from flawsort.runs.changes import replace_files
+from flawsort.runs.folder import EDITS, REPORT, open_run
 from flawsort.runs.run import Run
 from flawsort.runs.tables import SEVERAL
 

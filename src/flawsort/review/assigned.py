@@ -16,7 +16,7 @@ from flawsort.core.text import clean
 from flawsort.images.view import UnreadableImage
 from flawsort.labels.example_checks import packed
 from flawsort.labels.newcomers import sort_kept
-from flawsort.labels.session import State
+from flawsort.labels.state import State
 from flawsort.outputs.charts import chart_svg
 from flawsort.review.pictures import IMAGE_QUALITY, IMAGE_SIDE, checked_source, jpeg_of
 from flawsort.review.schemas import AssignedBody, AssignedEntryBody, CountsBody, RiseBody

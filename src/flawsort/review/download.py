@@ -12,7 +12,7 @@ from pathlib import Path
 from flawsort.core.errors import InputError
 from flawsort.core.temporaries import clear_abandoned, private_folder
 from flawsort.labels.regions import settled_regions
-from flawsort.labels.session import State
+from flawsort.labels.state import State
 from flawsort.outputs.exports import FORMATS, Choices, export_run
 from flawsort.runs.run import Run
 

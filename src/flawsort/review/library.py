@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from flawsort.backbones.cache import default_cache_folder
-from flawsort.core.errors import FlawsortError, OptionError, RunError, first_line
+from flawsort.core.errors import FlawsortError, OptionError, Replaced, RunError, first_line
 from flawsort.core.text import printable
 from flawsort.images.lookup import Lookup
 from flawsort.labels.leases import Leases
 from flawsort.labels.log import effective
-from flawsort.labels.session import Session, State
-from flawsort.labels.store import Conflict, EditStore, Replaced
+from flawsort.labels.session import Session
+from flawsort.labels.state import State
+from flawsort.labels.store import Conflict, EditStore
 from flawsort.review.facts import lots_of, sizes_of
 from flawsort.review.pictures import Pictures
 from flawsort.review.responses import (
@@ -34,7 +35,16 @@ from flawsort.review.responses import (
     fingerprint,
 )
 from flawsort.review.schemas import AccuracyBody, LotsBody, SizesBody, VerdictBody
-from flawsort.runs.folder import EDITS, MANIFEST, Stamp, open_run, read_manifest, stamp_of
+from flawsort.review.upkeep import Upkeep
+from flawsort.runs.folder import (
+    EDITS,
+    MANIFEST,
+    Stamp,
+    manifest_stamp,
+    open_run,
+    read_manifest,
+    stamp_of,
+)
 from flawsort.runs.run import Run
 from flawsort.runs.trends import read_periods
 
@@ -88,6 +98,8 @@ class OpenRun:
     ):
         self.name, self.folder, self._lots_table = name, folder, lots
         self.session = Session(folder, open_run(folder, fetch=fetch))
+        self.upkeep = Upkeep(self.session.update_table)
+        self.upkeep.soon()  # a process that was killed has left them behind, perhaps
         self.pictures = Pictures(self.run, cache)
         self.leases = Leases()
         self._state_body = _Latest[bytes]()
@@ -169,6 +181,12 @@ class OpenRun:
 
         return self._answered.get(state, read)
 
+    def close(self) -> None:
+        """Bring the tables up to date, and let go of the file of edits. Requests that still use the
+        run open that again."""
+        self.upkeep.close()
+        self.session.close()
+
 
 class _Latest(Generic[_Value]):
     """What was derived from the current state. Safe for several threads: others wait, which is
@@ -234,7 +252,7 @@ class Library:
             kept = self._open.get(name)
             if kept is None or kept[0] != stamp:
                 self._forget(name)
-                kept = stamp, self._opened(name, folder, stamp)
+                kept = stamp, self._opened(name, folder)
             with self._lock:
                 self._open[name] = kept
                 self._open.move_to_end(name)
@@ -280,6 +298,7 @@ class Library:
                 raise OtherRun(found.session.version)
             try:
                 change(found)
+                found.upkeep.soon()
                 return found
             except Replaced:
                 again = self.current(found.name)
@@ -296,10 +315,10 @@ class Library:
         with self._lock:
             kept = self._open.pop(name, None)
         if kept is not None:
-            kept[1].session.close()  # requests that still use it open the file again
+            kept[1].close()
 
-    def _opened(self, name: str, folder: Path, stamp: Stamp) -> OpenRun:
-        there = _files_of(folder)
+    def _opened(self, name: str, folder: Path) -> OpenRun:
+        there, stamp = _files_of(folder), manifest_stamp(folder)
         known = self._failed.get(name)
         if known is not None and known[0] == there:
             raise RunError(known[1])
@@ -307,13 +326,14 @@ class Library:
             return _opened(name, folder, self._cache, self._lots, self._fetch)
         except FlawsortError as error:
             reason = printable(str(error))[:LONGEST_REASON]
-            self._listed[name] = stamp, Entry(name, reason=reason)
+            if stamp is not None:
+                self._listed[name] = stamp, Entry(name, reason=reason)
             if _stays(error):
                 self._failed[name] = there, reason
             raise
 
     def _entry(self, name: str, folder: Path) -> Entry:
-        stamp = stamp_of(folder)
+        stamp = manifest_stamp(folder)
         if stamp is None:
             return Entry(name, reason="The run no longer exists.")
         known = self._listed.get(name)
@@ -394,7 +414,8 @@ def _opened(name: str, folder: Path, *given: Any) -> OpenRun:
         return found
     except BaseException as error:
         if found is not None:
-            found.session.close()
+            found.upkeep.close()
+            found.session.let_go()
         if isinstance(error, FlawsortError | OSError) or not isinstance(error, Exception):
             raise
         what = f"{type(error).__name__}, {first_line(error)}"

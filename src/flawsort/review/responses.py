@@ -28,7 +28,7 @@ from flawsort.labels.leases import Asked
 from flawsort.labels.names import offers
 from flawsort.labels.queue import Question, progress
 from flawsort.labels.regions import settled_regions
-from flawsort.labels.session import State
+from flawsort.labels.state import State
 from flawsort.labels.suggestions import decided
 from flawsort.labels.verdict import count_answers, verdict_curve
 from flawsort.outputs.exports import FORMATS

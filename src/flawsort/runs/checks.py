@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flawsort.core.tables import Columns, Table
+from flawsort.runs.reviewed import computed_kinds
 from flawsort.runs.tables import IMAGES, REGIONS, SEVERAL
 
 # Pixels on a side of a backbone's input. The largest are below 1,000.
@@ -79,7 +80,7 @@ def _wrong_clusters(images: Table, n_clusters: int, regions: Table) -> list[str]
         for name, (values, least) in columns.items()
         if values and not (least <= min(values) and max(values) < n_clusters)
     ]
-    kinds = {kind for text in set(images["kinds"]) for kind in text.split(SEVERAL)}
+    kinds = {kind for text in set(computed_kinds(images)) for kind in text.split(SEVERAL)}
     if not all(_NUMBER.fullmatch(kind) and int(kind) < n_clusters for kind in kinds):
         wrong.append(f"column kinds must name clusters, 0 to {n_clusters - 1}")
     return wrong

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import stat
@@ -28,8 +27,6 @@ from flawsort.core.storage import (
     new_folder,
     read_known,
     recover,
-    replace_together,
-    settle,
     sha256,
     try_writing,
 )
@@ -48,12 +45,20 @@ EDITS = "edits.sqlite"
 ASSIGNED = "assigned"
 JOURNAL = "watch.sqlite"
 
+# A file that stays as it is until the run is replaced.
+LASTING = "linkage.npy"
+# What the tables know of the edits, in the manifest.
+TABLES = "tables"
+# So often files that were replaced meanwhile are read again.
+READ_AGAIN = 5
+
 # It lists all images: about 160 bytes each.
 LARGEST_MANIFEST = 2**30
 PIECE = 2**20
 
 Stamp: TypeAlias = tuple[int, int, int]
 Opened = TypeVar("Opened", bound=Run)
+Value = TypeVar("Value")
 # Whether the edits of the run in a folder are part of the new run, so that none are lost.
 Carried: TypeAlias = bool | Callable[[Path], bool]
 # Keeps people from editing the run in a folder while the run in the other one replaces it.
@@ -185,7 +190,7 @@ def _write(run: Run, folder: Path, extra: Mapping[str, str]) -> None:
     for name, text in extra.items():
         (folder / name).write_bytes(text.encode())
     hashes = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-    (folder / MANIFEST).write_bytes(_json({**run.manifest, "files": hashes}).encode())
+    (folder / MANIFEST).write_bytes(as_json({**run.manifest, "files": hashes}).encode())
 
 
 @overload
@@ -202,14 +207,30 @@ def open_run(folder: str | Path, kind: type[Run] = Run, *, fetch: Sequence[str] 
             f"must be the beginning of a URL, such as s3://bucket/parts. Got '{wrong[0]}'.",
             parameter="fetch",
         )
-    try:
-        return replace(_opened(folder, kind), fetch=tuple(fetch))
-    except (FlawsortError, OSError):
-        raise
-    except Exception as error:  # whatever a forged file makes of the code that reads it
-        raise RunError(
-            f"The run '{folder}' is damaged: {type(error).__name__}, {first_line(error)}."
-        ) from error
+
+    def read() -> Run:
+        try:
+            return _opened(folder, kind)
+        except (FlawsortError, OSError):
+            raise
+        except Exception as error:  # whatever a forged file makes of the code that reads it
+            raise RunError(
+                f"The run '{folder}' is damaged: {type(error).__name__}, {first_line(error)}."
+            ) from error
+
+    return replace(_consistent(folder, read), fetch=tuple(fetch))
+
+
+def _consistent(folder: Path, read: Callable[[], Value]) -> Value:
+    """What is read from a run. Files that were replaced meanwhile are read again."""
+    for _ in range(READ_AGAIN):
+        before = manifest_stamp(folder)
+        try:
+            return read()
+        except RunError:
+            if manifest_stamp(folder) == before:
+                raise
+    return read()
 
 
 def _opened(folder: Path, kind: type[Opened]) -> Opened:
@@ -227,8 +248,7 @@ def _opened(folder: Path, kind: type[Opened]) -> Opened:
                 raise RunError(
                     f"The run '{folder}' is damaged: {files} cannot be read ({error})."
                 ) from error
-    described = {key: value for key, value in manifest.items() if key != "files"}
-    run = kind(manifest=described, folder=folder, **parts)
+    run = kind(manifest=described(manifest), folder=folder, **parts)
     run.check_values()
     if {"group", "probability", "decided"} <= run.table.keys():
         return run
@@ -245,10 +265,26 @@ def _counts(manifest: Manifest) -> dict[str | int, int]:
     return {"images": n, "merges": n - 1, "patches": patches, "regions": n * patches}
 
 
+def described(manifest: Manifest) -> Manifest:
+    """What the manifest says of the run, without what it says of the files."""
+    return {key: value for key, value in manifest.items() if key not in ("files", TABLES)}
+
+
 def stamp_of(folder: Path) -> Stamp | None:
-    """Changes whenever the run is replaced; None if the run is gone."""
+    """Changes whenever the run is replaced, not when its tables or its report are; None if the run
+    is gone."""
+    found = manifest_stamp(folder)
+    return found and (_stamp(folder / LASTING) or (0, 0, 0))
+
+
+def manifest_stamp(folder: Path) -> Stamp | None:
+    """Changes whenever any file that the manifest lists is replaced; None if the run is gone."""
+    return _stamp(folder / MANIFEST)
+
+
+def _stamp(path: Path) -> Stamp | None:
     try:
-        found = (folder / MANIFEST).stat()
+        found = path.stat()
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
@@ -291,27 +327,21 @@ def read_manifest(folder: Path) -> Manifest:
     return dict(manifest)
 
 
-def replace_files(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write new files, such as the report, into a run: all of them, or none."""
-    settle(folder, read_manifest(folder)["files"])
-    contents = {name: text.encode() for name, text in texts.items()}
-    manifest = read_manifest(folder)
-    for name, content in contents.items():
-        manifest["files"][name] = hashlib.sha256(content).hexdigest()
-    replace_together(folder, {**contents, MANIFEST: _json(manifest)})
-
-
 def read_text(folder: Path, name: str) -> str | None:
     """Read and check a text file of a run; None if the run has no file of that name."""
-    manifest = read_manifest(folder)
-    return _read(folder, manifest, name).decode() if name in manifest["files"] else None
+
+    def read() -> str | None:
+        manifest = read_manifest(folder)
+        return _read(folder, manifest, name).decode() if name in manifest["files"] else None
+
+    return _consistent(folder, read)
 
 
 def _read(folder: Path, manifest: Manifest, name: str) -> bytes:
     try:
         path = folder / name
         for there in (path, *named_for(path, "kept")):
-            _check_regular(there)
+            check_regular(there)
         content = read_known(path, manifest["files"][name])
     except (OSError, KeyError) as error:
         why = error.strerror if isinstance(error, OSError) else error
@@ -335,7 +365,7 @@ def _holds_run(folder: Path) -> bool:
 
 def _read_json(path: Path) -> Any:
     """OSError or ValueError if it is no file or no JSON."""
-    _check_regular(path)
+    check_regular(path)
     content = bytearray()
     with path.open("rb") as file:
         while piece := file.read(PIECE):
@@ -349,11 +379,11 @@ def _read_json(path: Path) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def _check_regular(path: Path) -> None:
+def check_regular(path: Path) -> None:
     """OSError for a pipe or a device: reading it would never end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def _json(content: Manifest) -> str:
+def as_json(content: Manifest) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -24,6 +24,7 @@ from flawsort.embeddings.regions import Outlines, mask_cells
 from flawsort.health.record import Health
 from flawsort.images.view import UnreadableImage, View
 from flawsort.runs.checks import wrong_sizes, wrong_values
+from flawsort.runs.reviewed import computed_kinds, unreviewed_table
 from flawsort.runs.stored import (
     ArrayPart,
     ArraysPart,
@@ -48,7 +49,7 @@ class Run:
     """All results of one clustering.
 
     manifest: settings, versions, evidence for k, timings, warnings (described with the run format).
-    table: the columns of images.parquet, one value per image.
+    table: the columns of images.parquet when the run was opened, one value per image.
     regions: the columns of regions.parquet, one value per region, in the order of the images.
     region_embeddings: in the same space as embeddings.
     scores: how unusual each patch is.
@@ -178,6 +179,10 @@ class Run:
         """The run with these groups in its table of images."""
         return replace(self, table=with_groups(self.table, groups))
 
+    def unreviewed(self) -> Self:
+        """The run with its table of images as it is before anybody says anything of them."""
+        return replace(self, table=unreviewed_table(self.table, self.looks_normal, self.labels))
+
     # ---- from the manifest ----
 
     @property
@@ -237,7 +242,7 @@ class Run:
     @property
     def kinds(self) -> Kinds:
         """For each image its cluster, then the other clusters that its regions resemble."""
-        return tuple(tuple(map(int, kinds.split(SEVERAL))) for kinds in self.table["kinds"])
+        return tuple(tuple(map(int, kinds.split(SEVERAL))) for kinds in computed_kinds(self.table))
 
     @property
     def looks_normal(self) -> Bools:

@@ -168,7 +168,8 @@ class TablePart(Part):
 
     def within(self, place: Path, most: Mapping[str | int, int]) -> Self:
         rows = _most(self.shape[0], most)
-        _check_size(place / self.files[0], LEAST_BYTES + rows * LONGEST_ROW)
+        for file in self.files:  # also the one for people, which is copied when it is replaced
+            _check_size(place / file, LEAST_BYTES + rows * LONGEST_ROW)
         return replace(self, most=rows)
 
     def faults(self, name: str, value: Any, sizes: Mapping[str | int, int]) -> list[str]:

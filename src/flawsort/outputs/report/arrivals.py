@@ -17,7 +17,7 @@ from flawsort.clusters.assign import UNSEEN
 from flawsort.core.errors import FlawsortError, first_line
 from flawsort.core.text import clean
 from flawsort.labels.newcomers import sort_kept
-from flawsort.labels.session import State
+from flawsort.labels.state import State
 from flawsort.runs.assigned import Kept, kept_names, open_kept
 from flawsort.runs.run import Run
 from flawsort.runs.trends import SPANS, UNKNOWN, Counts, Increase, counts, in_order, periods, rises

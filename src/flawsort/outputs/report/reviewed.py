@@ -27,7 +27,8 @@ from flawsort.labels.accuracy import (
 )
 from flawsort.labels.groups import NO_GROUP, SEVERITY_TITLES, SHAPES
 from flawsort.labels.regions import settled_regions
-from flawsort.labels.session import Session, State
+from flawsort.labels.session import Session
+from flawsort.labels.state import State
 from flawsort.outputs.charts import chart_panels
 from flawsort.outputs.exports.content import Content, gather_content
 from flawsort.outputs.exports.examples import choose
