@@ -108,6 +108,11 @@ def render_again(
     from flawsort.runs.folder import open_run, read_text
 
     choices = choices or Choices()
+    if choices.pdf is not None and choices.pdf.suffix.lower() != ".pdf":
+        better = choices.pdf.with_name(f"{choices.pdf.name}.pdf")
+        raise OptionError(
+            f"must be a .pdf file. Got '{choices.pdf}'. Name it '{better}'.", parameter="pdf"
+        )
     browser = find_browser(choices.browser) if choices.pdf is not None else None
     run = open_run(folder, fetch=fetch)
     kept = read_text(folder, EVALUATION)
