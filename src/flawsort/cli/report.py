@@ -69,7 +69,8 @@ def report(
     fetch: Fetch = None,
     as_json: Json = False,
 ) -> None:
-    """Write the report of a run again, with the groups as people left them. Needs only the run."""
+    """Write the report of a run again. It has the groups as people left them, and needs only the
+    run."""
     choices = Choices(output, pdf, by, lots, heatmaps, browser)
     written = render_again(run, choices, fetch or [])
     if as_json:
