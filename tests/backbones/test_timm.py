@@ -475,7 +475,7 @@ def test_devices_that_are_refused(timm: Any, device: str) -> None:
 def test_a_gpu_that_is_not_there(timm: Any, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cuda, "count", lambda self: 1)
     with pytest.raises(
-        OptionError, match=r"'cuda:1' is not among the 1 GPUs that can be used here\. Use cpu, or "
+        OptionError, match=r"'cuda:1' is not there: 1 GPU can be used here\. Use cpu, or "
     ):
         load_backbone("resnet18", device="cuda:1")
 

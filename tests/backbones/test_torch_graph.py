@@ -231,7 +231,7 @@ def test_the_gpu_that_is_named(torch: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert gpu_for_graphs(None) == "cuda"
     assert gpu_for_graphs("cuda:1") == "cuda:1"
     assert gpu_for_graphs("cpu") is None
-    with pytest.raises(OptionError, match=r"'cuda:2' is not among the 2 GPUs"):
+    with pytest.raises(OptionError, match=r"'cuda:2' is not there: 2 GPUs can"):
         gpu_for_graphs("cuda:2")
     loaded: list[tuple[str, int | None, str]] = []
 

@@ -283,3 +283,27 @@ class TestSummary:
         out = capsys.readouterr().out
         assert f"{said}\n" in out
         assert "More frequent: new kind in today: 1 image, 0.0 expected.\n" in out
+
+    @pytest.mark.parametrize(
+        ("n", "said"),
+        [
+            (1, "1 image with a group is unlike the images of the run (novelty above 1). "),
+            (2, "2 images with a group are unlike the images of the run (novelty above 1). "),
+        ],
+    )
+    def test_groups_of_images_that_are_unlike_the_run(
+        self, capsys: pytest.CaptureFixture[str], n: int, said: str
+    ) -> None:
+        usual = {"name": "a.png", "group": "dent", "probability": 0.9, "score": 1.0, "novelty": 0.5,
+                 "cluster": 0, "decided": False}  # fmt: skip
+        strange = usual | {"cluster": -1, "novelty": 2.1}
+        others = [strange | {"group": "new kind"}, strange | {"probability": None}]
+        result: dict[str, Any] = {
+            "run": "run", "n_images": 3 + n, "counts": {"dent": 2 + n, "new kind": 1}, "taught": 1,
+            "threshold": None, "images": [usual, *others, *[strange] * n], "periods": {},
+            "by": "day", "rises": [], "new_kinds": [1], "notes": [], "set_aside": [], "kept": None,
+        }  # fmt: skip
+        show_assignment(result, None)
+        assert said in capsys.readouterr().out
+        show_assignment(result | {"images": [usual, *others]}, None)
+        assert "unlike" not in capsys.readouterr().out

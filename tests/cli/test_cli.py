@@ -247,6 +247,9 @@ def test_version_and_help(cli: Cli) -> None:
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.startswith("Usage: flawsort [OPTIONS] COMMAND [ARGS]...\n")
     assert "\n  cluster " in answer.out
+    lines = answer.out.partition("\nCommands:\n")[2].splitlines()
+    assert len(lines) >= 14
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
     assert cli("--help") == answer
 
 
@@ -283,6 +286,11 @@ def test_help_is_for_people(cli: Cli, command: str) -> None:
         assert text.splitlines()[0] == (
             f"Usage: flawsort {command} [OPTIONS]{usage.get(command, ' RUN')}"
         )
+
+
+def test_help_of_export_is_filled_evenly(cli: Cli) -> None:
+    about = cli("export", "--help").out.partition("Formats:")[0]
+    assert "corrections that people gave." in about
 
 
 def test_nothing_slow_is_imported_before_a_command_is_known() -> None:

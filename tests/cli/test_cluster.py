@@ -257,7 +257,7 @@ class TestKnown:
     @pytest.mark.parametrize(
         ("option", "message"),
         [
-            (("--labels", "gone.csv"), "The labels 'gone.csv' cannot be read: "),
+            (("--labels", "gone.csv"), "The labels 'gone.csv' do not exist. Check the path."),
             (("--labels", "labels.csv"), "such as 'elsewhere.png', is one of the 14 images"),
             (("--labels", "file"), "'file' must have a column path or name and a column label"),
             (("--examples", "gone"), "The examples 'gone' must be a folder that holds a folder "),

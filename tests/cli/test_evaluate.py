@@ -70,12 +70,12 @@ def test_images_of_several_kinds(here: Path, cli: Cli) -> None:
         (
             1,
             "after 1 label given by people. Without a review, the same purity needs 1 group. "
-            "1 image is",
+            "1 image is decided.",
         ),
         (
             2,
             "2 labels given by people. Without a review, the same purity needs 2 groups. "
-            "2 images are",
+            "2 images are decided.",
         ),
     ],
 )

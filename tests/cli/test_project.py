@@ -246,6 +246,11 @@ class TestCommands:
         assert_refused(cli("report", "run"), "has browser in [report]. For safety this option must")
         assert not (here / "ran").exists()
 
+    def test_config_of_a_folder_that_is_not_there(self, here: Path, cli: Cli) -> None:
+        answer = cli("config", "nowhere")
+        assert (answer.code, answer.out) == (2, "")
+        assert "There is no 'nowhere'. Name a folder of images or a run.\n" in answer.err
+
     def test_config_shows_it(self, here: Path, cli: Cli) -> None:
         answer = cli("config")
         assert (answer.code, answer.err) == (0, "")

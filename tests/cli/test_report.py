@@ -99,6 +99,15 @@ def test_what_people_left(here: Path, cli: Cli) -> None:
     assert "Against the truth" in again
 
 
+def test_a_pdf_is_called_so(here: Path, cli: Cli) -> None:
+    answer = cli("report", "run", "--pdf", "week.txt")
+    assert answer.code == 2
+    assert answer.err.endswith(
+        "--pdf must be a .pdf file. Got 'week.txt'. Name it 'week.txt.pdf'.\n"
+    )
+    assert not (here / "week.txt").exists()
+
+
 def test_a_pdf_is_printed_whole_or_not_at_all(
     here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,7 @@ def test_devices_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(OptionError) as error:
             choose_device(device)
         assert str(error.value) == f"device must be cpu, cuda or cuda:N. Got '{device}'."
-    with pytest.raises(OptionError, match=r"'cuda:2' is not among the 2 GPUs that can be used her"):
+    with pytest.raises(OptionError, match=r"'cuda:2' is not there: 2 GPUs can be used here\. Use"):
         choose_device("cuda:2")
 
 
@@ -68,7 +68,7 @@ def test_another_kind_of_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device(None) == "other"  # the first of which there is one
     assert choose_device("other:0") == "other:0"
     assert gpu_of("other:0") is other
-    with pytest.raises(OptionError, match="'other:1' is not among the 1 GPUs"):
+    with pytest.raises(OptionError, match=r"'other:1' is not there: 1 GPU can be used here\."):
         choose_device("other:1")
 
 

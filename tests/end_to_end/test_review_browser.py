@@ -18,7 +18,7 @@ pytest.importorskip(
 )
 
 from PIL import Image
-from playwright.sync_api import BrowserContext, Locator, expect
+from playwright.sync_api import BrowserContext, Locator, Route, expect
 
 from flawsort import open_run
 from flawsort.runs.folder import save_run
@@ -177,8 +177,8 @@ class TestSuggestions:
         )
         soft = desk.grid().locator(".cell.suggested")
         expect(soft).to_have_count(6)
-        expect(soft.first.locator(".sign.maybe")).to_have_text(re.compile(r"^\d+ %$"))
-        expect(soft.first).to_have_attribute("title", re.compile(r"suggested, \d+ % sure"))
+        expect(soft.first.locator(".sign.maybe")).to_have_text(re.compile(r"^\d+%$"))
+        expect(soft.first).to_have_attribute("title", re.compile(r"suggested, \d+% sure"))
         expect(desk.grid().locator(".cell:not(.suggested) .sign.sure")).to_have_count(1)
         # Undo takes back what the answers taught.
         desk.press("Control+z", "Control+z")
@@ -341,7 +341,7 @@ class TestNewImages:
         fresh.saved("streak")
         fresh.press("Escape")
         for name, group in (("new1.png", "dent"), ("new3.png", "streak")):
-            label = re.compile(rf"{name} · {group} · suggested, \d+ % sure")
+            label = re.compile(rf"{name} · {group} · suggested, \d+% sure")
             expect(self.thumb(fresh, name)).to_have_attribute("aria-label", label)
         # The images of the run follow as well.
         assert {t: n for t, n in fresh.sizes().items() if n} == {"dent": 7, "streak": 7}
@@ -492,11 +492,25 @@ class TestAccuracy:
         expect(stage).not_to_have_attribute("src", re.compile(f"image/{row}[.]"))
         desk.press("b")
         audit = page.locator(".estimate").nth(1)
-        expect(audit).to_contain_text("100 %")
-        expect(audit).to_contain_text(re.compile(r"between \d+ and 100 % · 10 answers"))
+        expect(audit).to_contain_text("100%")
+        expect(audit).to_contain_text(re.compile(r"between \d+ and 100% · 10 answers"))
         desk.press("Control+z", "Control+z")
         expect(audit).to_contain_text("9 of 10")
-        expect(audit).not_to_contain_text("100 %")
+        expect(audit).not_to_contain_text("100%")
+
+    def test_the_queue_says_how_many_were_answered_together(self, desk: Desk) -> None:
+        """A share that many answers at a time made is not shown without saying so."""
+
+        def answer(route: Route) -> None:
+            found = route.fetch().json()
+            measured = {"n": 35, "together": 34, "share": 1.0, "low": 0.93, "high": 1.0}
+            route.fulfill(json=found | {"suggestions": found["suggestions"] | measured})
+
+        desk.page.route("**/api/queue?*", answer)
+        desk.go("Queue")
+        expect(desk.page.locator(".queue-page")).to_contain_text(
+            "90% interval: between 93 and 100%; 35 answers, 34 of them several at a time"
+        )
 
 
 class TestOtherPages:
@@ -645,7 +659,11 @@ class TestOtherPages:
     def test_new_images_of_one_group_are_picked_out(self, desk: Desk) -> None:
         batch = {
             "name": "monday", "n": 3, "at": "", "by": "", "groups": [0, 1, -1], "rises": [],
-            "table": {"name": ["a.png", "b.png", "c.png"], "probability": [0.9, 0.8, None]},
+            "table": {
+                "name": ["a.png", "b.png", "c.png"],
+                "cluster": [-1, 1, -1],
+                "probability": [0.9, 0.8, None],
+            },
             "decided": [False] * 3, "verdicts": [""] * 3, "teaches": ["older"] * 3,
             "thumbnails": [False] * 3, "proposals": [[2]],
             "counts": {"periods": ["mon"], "groups": [-1, 0, 1], "table": [[1, 1, 1]]},
@@ -658,8 +676,13 @@ class TestOtherPages:
         expect(thumbs).to_have_count(4)  # the new kind is proposed, too
         alone = desk.page.get_by_text("This image matches no group of this run.")
         expect(alone).to_be_visible()
+        # The model is sure of a.png, which is unlike all images that it has learnt from.
+        told = "suggested, 90% sure, but unlike the images of the run"
+        expect(thumbs.nth(1)).to_have_attribute("aria-label", f"a.png · Group 0 · {told}")
+        expect(desk.page.get_by_text("1 image with a group is unlike")).to_be_visible()
         desk.page.locator(".new-page").get_by_role("button", name="Group 1", exact=True).click()
         expect(thumbs).to_have_count(2)
+        expect(desk.page.get_by_text("1 image with a group is unlike")).to_be_hidden()
         desk.press("r")  # a group that is picked out here is not one to rename
         expect(desk.page.locator("#toast")).to_contain_text("Choose a group in the list first")
 
@@ -695,7 +718,9 @@ class TestOtherPages:
         desk.go("Groups")
         desk.page.locator("#drawer-open").click()
         desk.item("Group 1").click()
-        expect(desk.page.get_by_role("heading", name="Group 1")).to_be_visible()
+        heading = desk.page.get_by_role("heading", name="Group 1")
+        expect(heading).to_be_visible()
+        assert heading.evaluate("node => node.scrollWidth <= node.clientWidth")  # the name is whole
         expect(desk.page.locator("#rail")).not_to_be_in_viewport()
 
 
@@ -738,7 +763,7 @@ class TestManyImages:
         desk.saved("accept 1 image")
         expect(head).to_contain_text("5,000 images · 1 decided · 4,999 suggested")
         soft = desk.grid().locator(".cell.suggested").first
-        expect(soft).to_have_attribute("title", re.compile(r"suggested, \d+ % sure"))
+        expect(soft).to_have_attribute("title", re.compile(r"suggested, \d+% sure"))
         # The next answer is about another kind, and the images of the first stay there.
         desk.item("Group 1").click()
         desk.in_grid("a")

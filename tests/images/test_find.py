@@ -241,6 +241,12 @@ def test_errors_of_sources(tree: Tree, source: str, glob: str | None, message: s
         find_images(f"{root}/{source}", glob=glob)
 
 
+def test_an_empty_path_is_not_the_current_folder() -> None:
+    """As of a variable of the shell that is not set."""
+    with pytest.raises(InputError, match=r"^A path is empty\. Name a folder; '\.' is the current "):
+        find_images("")
+
+
 @pytest.mark.parametrize("source", ["{}", "{}/*.png", "{}/**/*.png"])
 def test_folders_that_cannot_be_opened(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, source: str

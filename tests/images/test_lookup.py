@@ -82,8 +82,10 @@ def test_messages_name_what_the_file_should_have(tmp_path: Path, what: str, mess
     with pytest.raises(InputError, match=rf"The {what} '.*t\.csv' must have a column file or path "
                        r"and a column lot\. Got name, lot\."):  # fmt: skip
         read_lookup(path, Columns(what, ("file", "path"), ("lot",)))
-    with pytest.raises(InputError, match=rf"The {what} '.*gone\.csv' cannot be read: .*No such "):
+    with pytest.raises(InputError, match=rf"The {what} '.*gone\.csv' do(es)? not exist\. Check"):
         read_lookup(tmp_path / "gone.csv", Columns(what, (), ()))
+    with pytest.raises(InputError, match=rf"The {what} '.*' cannot be read: [^\[]*\.$"):
+        read_lookup(tmp_path, Columns(what, (), ()))
 
 
 NAMES = st.text(st.one_of(st.sampled_from("=+-@'\t\r\n;,\"\\ "), st.characters(codec="utf-8")))

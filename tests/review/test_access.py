@@ -88,9 +88,18 @@ class TestHosts:
         asks = {"authorization": f"Bearer {TOKEN}"}
         assert RunClient(app, "other.local:80", asks).api("state").status == 200
 
-    @pytest.mark.parametrize("hosts", [["0.0.0.0"], ["*"], ["127.0.0.1", "parts.local"]])
-    def test_others_need_a_token(self, folder: Path, hosts: list[str]) -> None:
-        said = "^token must be given for a host that others can reach"
+    @pytest.mark.parametrize(
+        ("hosts", "which"),
+        [
+            (["0.0.0.0"], "'0.0.0.0'"),
+            (["*"], "all addresses of this machine"),
+            (["127.0.0.1", "parts.local"], "'parts.local'"),
+        ],
+    )
+    def test_others_need_a_token(self, folder: Path, hosts: list[str], which: str) -> None:
+        said = (
+            rf"^token must be given for a host that others can reach\. Got no token for {which}\."
+        )
         with pytest.raises(OptionError, match=said):
             make_app([folder], hosts=hosts)
         with pytest.raises(OptionError, match=said):

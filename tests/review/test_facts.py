@@ -110,7 +110,7 @@ class TestLots:
         (tmp_path / "lots.csv").write_text(text, encoding="utf-8")
         with pytest.raises(InputError, match="must have"):
             make_app([saved], lots=tmp_path / "lots.csv")
-        with pytest.raises(InputError, match="cannot be read"):
+        with pytest.raises(InputError, match=r"none\.csv' do not exist\. Check the path\."):
             make_app([saved], lots=tmp_path / "none.csv")
 
     def test_unknown_runs(self, plain: RunClient) -> None:

@@ -74,8 +74,8 @@ def assign(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Sort new images into the groups of a run, by what people taught it in the review: a group by
-    name, normal, or a new kind."""
+    """Sort new images into the groups of a run. By what people taught it in the review, an image
+    gets a group by name, normal, or a new kind."""
     check_table_path(output)
     with console.showing_progress(quiet) as progress:
         result = assign_images(

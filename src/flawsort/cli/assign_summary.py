@@ -100,7 +100,23 @@ def _trend_notes(result: dict[str, Any]) -> list[str]:
     if sizes:
         fit = "fits" if sum(sizes) == 1 else "fit"
         notes.append(f"{pluralise(sum(sizes), 'image')} {fit} no group of the run{_alike(sizes)}.")
+    if apart := sum(map(_is_strange, result["images"])):
+        are, them = ("is", "it") if apart == 1 else ("are", "them")
+        notes.append(
+            f"{pluralise(apart, 'image')} with a group {are} unlike the images of the run (novelty "
+            f"above 1). The model has learnt from those alone: look at {them}."
+        )
     return notes
+
+
+def _is_strange(row: dict[str, Any]) -> bool:
+    """Whether the model gave an image a group although it is near none of the run's images. It can
+    be sure of that and wrong: photos of another product had probabilities of .99."""
+    from flawsort.clusters.assign import UNSEEN
+    from flawsort.runs.tables import NEW_KIND_TITLE
+
+    named = row["probability"] is not None and row["group"] != NEW_KIND_TITLE
+    return named and bool(row["cluster"] == UNSEEN)
 
 
 def _alike(sizes: list[int]) -> str:

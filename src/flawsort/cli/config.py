@@ -10,6 +10,7 @@ import typer
 from flawsort.cli import console
 from flawsort.cli.options import Json
 from flawsort.cli.project import FILE, find_project, places
+from flawsort.core.errors import InputError
 from flawsort.core.text import either
 
 EXAMPLE = """\
@@ -45,6 +46,8 @@ def config(
 def read_config(folder: Path, commands: dict[str, Any]) -> dict[str, Any]:
     """The file with the options, the folders that were searched for it, and the options of each
     command that has any, as one would type them. commands: of the command line, by name."""
+    if not folder.exists():
+        raise InputError(f"There is no '{folder}'. Name a folder of images or a run.")
     found = find_project([str(folder)], commands)
     words = {} if found is None else found.words
     return {

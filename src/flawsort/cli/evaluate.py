@@ -78,5 +78,5 @@ def _show_reviewed(reviewed: dict[str, Any]) -> None:
         f"As reviewed: purity {reviewed['purity']:.3f}, NMI {reviewed['nmi']:.3f}, after "
         f"{pluralise(reviewed['labels_spent'], 'label')} given by people.{as_pure} "
         f"{pluralise(reviewed['n_confirmed'], 'image')} "
-        f"{'is' if reviewed['n_confirmed'] == 1 else 'are'} confirmed."
+        f"{'is' if reviewed['n_confirmed'] == 1 else 'are'} decided."
     )

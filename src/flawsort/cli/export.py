@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,7 +80,7 @@ def export(
 # One line per format, and no name broken in two, since people copy the names.
 export.__doc__ = "\n".join(
     [
-        f"{export.__doc__}\n\n\b\nFormats:",
+        f"{cleandoc(export.__doc__ or '')}\n\n\b\nFormats:",
         *(f"  {entry.name:15}{entry.words}" for entry in FORMATS.values()),
     ]
 )

@@ -69,7 +69,8 @@ def report(
     fetch: Fetch = None,
     as_json: Json = False,
 ) -> None:
-    """Write the report of a run again, with the groups as people left them. Needs only the run."""
+    """Write the report of a run again. It has the groups as people left them, and needs only the
+    run."""
     choices = Choices(output, pdf, by, lots, heatmaps, browser)
     written = render_again(run, choices, fetch or [])
     if as_json:
@@ -108,6 +109,11 @@ def render_again(
     from flawsort.runs.folder import open_run, read_text
 
     choices = choices or Choices()
+    if choices.pdf is not None and choices.pdf.suffix.lower() != ".pdf":
+        better = choices.pdf.with_name(f"{choices.pdf.name}.pdf")
+        raise OptionError(
+            f"must be a .pdf file. Got '{choices.pdf}'. Name it '{better}'.", parameter="pdf"
+        )
     browser = find_browser(choices.browser) if choices.pdf is not None else None
     run = open_run(folder, fetch=fetch)
     kept = read_text(folder, EVALUATION)

@@ -49,8 +49,8 @@ def serve(
     device: Device = None,
     arithmetic: Arithmetic = None,
 ) -> None:
-    """Sort images that programs send over the network into the groups of a run, by what people have
-    taught it so far. Answers with JSON."""
+    """Sort images that programs send over the network. Answers with JSON: their groups in a run, by
+    what people have taught it so far."""
     from flawsort.daily.server import Door
     from flawsort.daily.server import serve as serve_run
     from flawsort.daily.service import LARGEST_BODY

@@ -96,8 +96,8 @@ def watch(
     fetch: Fetch = None,
     quiet: Quiet = False,
 ) -> None:
-    """Sort new images into the groups of a run as they arrive in a folder. Ends with Ctrl-C, and
-    goes on where it was."""
+    """Sort new images as they arrive in a folder. They get the groups of a run. Ends with Ctrl-C,
+    and goes on where it was when it is started again."""
     from flawsort.daily.delivery import Actions
     from flawsort.daily.events import Condition
     from flawsort.daily.incoming import Incoming

@@ -29,8 +29,9 @@ GAP_BONUS_LIMIT = 8
 PLAUSIBLE = 0.4
 OUTSTANDING = 0.6
 MIN_STABILITY = 0.5
-# Wording only: from this stability on, the groups of subsets are called the same.
-SAME_GROUPS = 0.8
+# Wording only: from these stabilities on, the groups of subsets are called the same, and nearly the
+# same.
+SAME_GROUPS, NEARLY_SAME_GROUPS = 0.995, 0.8
 # Among more different images, no cut up to MAX_ADVISED is near the height of copies.
 MOST_WITH_COPIES = 10 * MAX_ADVISED
 # Fewer images are too few for advice, whatever their tree looks like.
@@ -183,7 +184,9 @@ def _reason(k: int, stable: float, standing: list[int]) -> str:
     subsets = "grouping random subsets of the images gives"
     if stable < MIN_STABILITY:
         return f"{subsets.capitalize()} different groups (agreement {stable:.2f} of 1)."
-    same = "the same groups" if stable >= SAME_GROUPS else "partly different groups"
+    same = "partly different groups"
+    if stable >= NEARLY_SAME_GROUPS:
+        same = "the same groups" if stable >= SAME_GROUPS else "nearly the same groups"
     same += f" (agreement {stable:.2f} of 1)"
     if len(standing) == 1:
         # Fewer than two groups is one group, which separates nothing.

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
 from flawsort.core.errors import OptionError
-from flawsort.core.text import either
+from flawsort.core.text import either, pluralise
 
 if TYPE_CHECKING:
     import torch
@@ -131,9 +131,9 @@ def choose_device(device: str | None) -> str:
     if gpu is not None and int(device.partition(":")[2] or 0) >= (count := gpu.count()):
         installed = find_spec("torch") is not None
         hint = "" if installed else " torch is not installed: pip install 'flawsort[torch]'."
+        there = pluralise(count, "GPU") if count else "no GPU"
         raise OptionError(
-            f"'{device}' is not among the {count} GPUs that can be used here.{hint} Use cpu, or "
-            "leave it out.",
+            f"'{device}' is not there: {there} can be used here.{hint} Use cpu, or leave it out.",
             parameter="device",
         )
     return device

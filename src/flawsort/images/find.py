@@ -124,6 +124,8 @@ class _Origin:
 def _open_source(source: str | Path, glob: str | None, problems: list[SetAside]) -> _Origin:
     if isinstance(source, str) and is_url(source):
         return _from_url(source.rstrip("/"), glob)
+    if source == "":  # as a path, it would be the current folder with all that is below it
+        raise InputError("A path is empty. Name a folder; '.' is the current one.")
     path = Path(source)
     if os.path.isdir(path):
         return _from_folder(path, glob, problems)

@@ -105,7 +105,16 @@ def read_lookup(path: Path, columns: Columns) -> Lookup:
     advice = f"Save {'them' if plural else 'it'} as CSV in UTF-8."
     try:
         text = path.read_bytes().decode("utf-8-sig")  # names may hold line breaks of any kind
-    except (OSError, UnicodeDecodeError) as error:
+    except FileNotFoundError as error:
+        verb = "do" if plural else "does"
+        raise InputError(
+            f"The {what} '{printable(path)}' {verb} not exist. Check the path."
+        ) from error
+    except OSError as error:
+        raise InputError(
+            f"The {what} '{printable(path)}' cannot be read: {error.strerror or error}."
+        ) from error
+    except UnicodeDecodeError as error:
         raise InputError(
             f"The {what} '{printable(path)}' cannot be read: {error}. {advice}"
         ) from error

@@ -62,8 +62,9 @@ def check_token(token: str | None, hosts: Sequence[str]) -> None:
     low, high = TOKEN_LENGTHS
     if token is None:
         if open_to := [host for host in hosts if not is_loopback(host)]:
+            which = "all addresses of this machine" if open_to[0] == "*" else f"'{open_to[0]}'"
             raise OptionError(
-                f"must be given for a host that others can reach. Got '{open_to[0]}' and no token.",
+                f"must be given for a host that others can reach. Got no token for {which}.",
                 parameter="token",
             )
     elif (

@@ -131,6 +131,16 @@ def test_same_run_same_text_without_timings() -> None:
     assert "123.456" not in render_report(make_run())
 
 
+def test_settings_are_named_once_and_rounded() -> None:
+    run = make_run()
+    run.manifest["settings"] = {"seed": 7, "temperature": 2.7255570336808694}
+    html = render_report(run)
+    assert html.count("<dt>seed</dt>") == 1
+    assert "<dd>2.72556</dd>" in html
+    del run.manifest["settings"]["seed"]  # as in runs of older versions
+    assert render_report(run).count("<dt>seed</dt>") == 1
+
+
 def test_tables_and_tiles_show_the_evaluation() -> None:
     run = make_run()
     words = Page(render_report(run, make_evaluation(run))).words()

@@ -453,9 +453,9 @@ def test_a_gpu_that_is_not_there(
     with pytest.raises(OptionError) as error:
         choose_engine(device)
     hint = "" if torch else " torch is not installed: pip install 'flawsort[torch]'."
+    there = "no GPU" if n_gpus == 0 else f"{n_gpus} GPUs"
     assert str(error.value) == (
-        f"device '{device}' is not among the {n_gpus} GPUs that can be used here.{hint} "
-        "Use cpu, or leave it out."
+        f"device '{device}' is not there: {there} can be used here.{hint} Use cpu, or leave it out."
     )
     assert calls == []
 

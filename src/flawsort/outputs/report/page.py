@@ -184,6 +184,8 @@ def _texts(values: dict[str, Any]) -> dict[str, str]:
 def _text(value: Any) -> str:
     if value is None:
         return "not set"
+    if isinstance(value, float):
+        return f"{value:.6g}"
     if isinstance(value, list | dict | bool):
         return clean(json.dumps(value, ensure_ascii=False))
     return clean(value)

@@ -25,7 +25,7 @@ export const number = (value) => value.toLocaleString("en");
 export const count = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
 export const figure = (value) =>
   value === null || value === undefined ? "–" : Math.abs(value) < 999.5 ? value.toPrecision(3) : String(Math.round(value));
-export const percent = (share) => `${Math.round(100 * share)} %`;
+export const percent = (share) => `${Math.round(100 * share)}%`;
 
 // A button with its shortcut key beside its text.
 export function button(words, action, { key, css = "", title, ...props } = {}) {

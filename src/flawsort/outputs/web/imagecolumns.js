@@ -6,7 +6,7 @@ const NO_FLAG = "none";
 const TOP = ".";
 const naturally = new Intl.Collator("en", { numeric: true }).compare;
 
-export const percentWords = (value) => `${Number(value.toFixed(2))} %`;
+export const percentWords = (value) => `${Number(value.toFixed(2))}%`;
 
 // The result of `make`, made when it is first asked for.
 function once(make) {

@@ -78,7 +78,7 @@ export class Zoom {
     const [wide, high] = this.fit.map((side) => side * zoom);
     this.frame.classList.toggle("zoomed", !this.whole);
     this.frame.classList.toggle("blocks", this.scale * devicePixelRatio >= BLOCKS);
-    this.words.textContent = this.pixels ? `${Math.round(100 * this.scale * devicePixelRatio)} %` : "";
+    this.words.textContent = this.pixels ? `${Math.round(100 * this.scale * devicePixelRatio)}%` : "";
     if (!picture) return;
     Object.assign(picture.style, {
       width: `${wide}px`, height: `${high}px`, left: `${this.frame.clientWidth / 2 - x * wide}px`, top: `${this.frame.clientHeight / 2 - y * high}px`,

@@ -9,12 +9,12 @@ import { healthSection } from "./health.js";
 const SUGGESTIONS = {
   title: "Suggestions, before you answered",
   is: "of the suggestions were right",
-  words: "Whenever you answered for an image for the first time, what was suggested for it just before was compared with your answer. Images for which nothing was suggested do not count. This tells about the images that you answered for, and says too much if you accepted without looking: the audit does not.",
+  words: "What was suggested for an image just before the first answer about it is compared with that answer. Images for which nothing was suggested do not count. The number is about the images that you answered for. It is too high if you accepted without looking; the audit is not.",
 };
 const AUDIT = {
   title: "Audit with random images",
   is: "of the images outside the audit are in the right group",
-  words: "Images are drawn at random, and you answer for them without seeing where they are. So they tell about all others, also about those that nobody has looked at.",
+  words: "Images are drawn at random, and you answer for them without seeing where they are. So the number holds for all other images, also for those that nobody has looked at.",
 };
 
 export class AccuracyPage {
@@ -31,7 +31,7 @@ export class AccuracyPage {
     this.cards = el("div", { class: "cards estimates" });
     this.health = el("div");
     this.home = el("div", {}, el("h1", {}, "How right is it?"),
-      el("p", { class: "lead" }, "Only answers can tell, and only those given before the answer was visible. Both numbers come with their 90 % interval: the true value lies in it nine times out of ten."), this.cards, this.health);
+      el("p", { class: "lead" }, "Only answers can tell. Both numbers come with their 90% interval: the true value lies in it nine times out of ten."), this.cards, this.health);
     this.node = el("section", { class: "page scroll-page accuracy-page", "aria-label": "Accuracy" }, this.home, this.audit.node);
   }
 
@@ -82,13 +82,15 @@ export function result({ n, together, least, share, low, high }, is) {
   return [
     el("p", { class: "figure" }, percent(share)), el("p", {}, is),
     el("div", { class: "interval", role: "img", "aria-label": interval(low, high) }, el("i", { css }), el("b", { css: { left: `${100 * share}%` } })),
-    el("p", { class: "soft number" }, `${interval(low, high)} · ${count(n, "answer")}${together ? `, ${number(together)} of them several at a time` : ""}`),
+    el("p", { class: "soft number" }, `90% interval: ${interval(low, high)} · ${howMany(n, together)}`),
   ];
 }
 
 // The same in one line.
-export function inShort({ n, least, share, low, high }) {
-  return share === null ? `${number(n)} of ${number(least)} answers so far` : `${interval(low, high)} (90 %), ${count(n, "answer")}`;
+export function inShort({ n, together, least, share, low, high }) {
+  return share === null ? `${number(n)} of ${number(least)} answers so far` : `90% interval: ${interval(low, high)}; ${howMany(n, together)}`;
 }
 
-const interval = (low, high) => `between ${Math.round(100 * low)} and ${Math.round(100 * high)} %`;
+const howMany = (n, together) => `${count(n, "answer")}${together ? `, ${number(together)} of them several at a time` : ""}`;
+
+const interval = (low, high) => `between ${Math.round(100 * low)} and ${Math.round(100 * high)}%`;

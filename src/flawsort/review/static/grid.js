@@ -270,7 +270,7 @@ function signs(row, own) {
   const kinds = model.kinds(row).slice(own ? 0 : 1);
   const marks = kinds.length ? el("span", { class: "sign kinds" }, own ? null : "+", kinds.map(mark)) : null;
   const sureness = model.sureness(row);
-  const sure = model.decided[row] ? el("span", { class: "sign sure" }, "✓") : sureness === null ? null : el("span", { class: "sign maybe" }, `${sureness} %`);
+  const sure = model.decided[row] ? el("span", { class: "sign sure" }, "✓") : sureness === null ? null : el("span", { class: "sign maybe" }, `${sureness}%`);
   const noted = model.note(row) ? el("span", { class: "sign noted" }, "✎") : null;
   return el("span", { class: "signs", "aria-hidden": "true" }, marks, noted, sure);
 }

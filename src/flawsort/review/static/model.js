@@ -76,7 +76,7 @@ export function mostTypical(rows) {
 // What is known of an image's group, in words.
 export function standing(row) {
   if (model.decided[row]) return "decided";
-  return model.suggested(row) ? `suggested, ${model.percent[row]} % sure` : "as clustered";
+  return model.suggested(row) ? `suggested, ${model.percent[row]}% sure` : "as clustered";
 }
 
 // What is known of a group's images, in words.

@@ -20,10 +20,14 @@ export function newSureness({ decided, table }, row) {
   return decided[row] || sure === null ? null : Math.floor(100 * sure + 1e-9);
 }
 
+// Whether an image has a suggested group although it is near none of the run's images. The model has
+// learnt from those alone, so it can be sure and wrong.
+export const strange = ({ decided, groups, table }, row) => !decided[row] && groups[row] >= 0 && table.cluster[row] === NEW_KIND;
+
 export function newStanding(batch, row) {
   if (batch.decided[row]) return "decided ✓";
   const sure = newSureness(batch, row);
-  if (sure !== null) return `suggested, ${sure} % sure`;
+  if (sure !== null) return `suggested, ${sure}% sure${strange(batch, row) ? ", but unlike the images of the run" : ""}`;
   return batch.groups[row] === NEW_KIND ? "unlike all groups" : "by its nearest cluster";
 }
 

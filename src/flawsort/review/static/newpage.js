@@ -5,7 +5,7 @@ import { button, count, el, number, percent } from "./dom.js";
 import { reading } from "./editing.js";
 import { colourOf } from "./marks.js";
 import { model } from "./model.js";
-import { NEW_KIND, newMark, newSureness, newStanding, newTitle, NORMAL, verdictCounts } from "./newimages.js";
+import { NEW_KIND, newMark, newSureness, newStanding, newTitle, NORMAL, strange, verdictCounts } from "./newimages.js";
 import { answer, openNew, redrawNew } from "./newview.js";
 import { SureBar } from "./surebar.js";
 import { VerdictPanel } from "./verdict.js";
@@ -36,7 +36,7 @@ export class NewPage {
     Object.assign(this, { name: null, batch: null, chosen: null, shown: new Map(), turn: 0, newest: true, seen: "" });
     this.verdict = new VerdictPanel();
     this.sure = new SureBar((rows) => this.acceptAll(rows), {
-      undecided: (rows) => rows.filter((row) => !this.batch.teaches[row] && !this.batch.decided[row] && this.batch.groups[row] !== NEW_KIND),
+      undecided: (rows) => rows.filter((row) => !this.batch.teaches[row] && !this.batch.decided[row] && this.batch.groups[row] !== NEW_KIND && !strange(this.batch, row)),
       sureness: (row) => newSureness(this.batch, row),
     }, (n) => `Accept all ${n}`); // the surest of many are drawn only if asked for
     this.list = el("select", { "aria-label": "Batch of new images", onchange: () => { this.name = this.list.value; this.newest = this.list.selectedIndex === this.list.length - 1; this.draw(); } });
@@ -87,7 +87,7 @@ export class NewPage {
     this.body.replaceChildren(el("div", { class: "empty" }, el("p", {}, "No new images have been sorted into this run yet."),
       el("p", {}, el("code", {}, "flawsort assign new/ --run run/ --keep monday")),
       el("p", {}, el("code", {}, "flawsort watch incoming/ --run run/")),
-      el("p", { class: "hint" }, "sorts a folder of images into these groups, once or as they arrive. The result appears here: counts for each group by day or lot, increases, and images that match no group.")));
+      el("p", { class: "hint" }, "The first command sorts a folder of images into these groups, the second sorts them as they arrive. The result appears here: counts for each group by day or lot, increases, and images that match no group.")));
   }
 
   drawBatch() {
@@ -153,12 +153,14 @@ export class NewPage {
   pictures() {
     const { batch, chosen: group } = this;
     const rows = batch.groups.flatMap((id, row) => (group === null || id === group ? [row] : []));
-    // Undecided ones first, and of these the least certain: those need a look most.
-    const sure = (row) => (batch.decided[row] ? 2 : batch.table.probability[row] ?? 1);
+    // Undecided ones first, and of these the strange and the least certain: those need a look most.
+    const sure = (row) => (batch.decided[row] ? 2 : strange(batch, row) ? -1 : batch.table.probability[row] ?? 1);
     rows.sort((a, b) => sure(a) - sure(b) || a - b);
     this.sure.show(rows);
+    const apart = rows.filter((row) => strange(batch, row)).length;
+    const words = apart ? el("p", { class: "hint" }, `${count(apart, "image")} with a group ${apart === 1 ? "is" : "are"} unlike the images of the run (?). Look at ${apart === 1 ? "it" : "them"} one by one: they come first, and the button below leaves them out.`) : null;
     return el("section", { class: "panel" }, el("h2", {}, group === null ? "Images" : newTitle(group), el("span", {}, `${count(rows.length, "image")}, the least certain first`)),
-      this.sure.node, this.strip(rows, `group ${group}`));
+      words, this.sure.node, this.strip(rows, `group ${group}`));
   }
 
   // part: what the rows are of. Each part remembers how many of its images are shown.
@@ -166,7 +168,7 @@ export class NewPage {
     const shown = this.shown.get(part) ?? SHOWN;
     const thumbs = rows.slice(0, shown).map((row, index) => this.thumb(rows, index));
     const left = rows.length - shown;
-    const words = left > MORE ? `Show ${MORE} more of ${number(left)}` : `Show the last ${count(left, "image")}`;
+    const words = left > MORE ? `Show ${MORE} more of ${number(left)}` : left === 1 ? "Show the last image" : `Show the last ${count(left, "image")}`;
     const more = left > 0 ? button(words, () => { this.shown.set(part, shown + MORE); this.drawBatch(); }, { css: "quiet" }) : null;
     return el("div", { class: "alike" }, thumbs, more);
   }
@@ -177,7 +179,7 @@ export class NewPage {
     const [title, sure] = [newTitle(batch.groups[row]), newSureness(batch, row)];
     const words = [batch.table.name[row], title, newStanding(batch, row), batch.verdicts[row]].filter(Boolean).join(" · ");
     const image = batch.thumbnails[row] ? el("img", { src: `assigned/${encodeURIComponent(batch.name)}/thumb/${row}.jpg`, alt: "", loading: "lazy" }) : el("span", { class: "soft small" }, "no picture");
-    const sign = batch.decided[row] ? el("span", { class: "sign sure" }, "✓") : sure === null ? null : el("span", { class: "sign maybe" }, `${sure} %`);
+    const sign = batch.decided[row] ? el("span", { class: "sign sure" }, "✓") : sure === null ? null : el("span", { class: "sign maybe" }, `${strange(batch, row) ? "? " : ""}${sure}%`);
     const verdict = batch.verdicts[row] ? el("span", { class: `sign ${batch.verdicts[row] === "OK" ? "ok" : "not-ok"}` }, batch.verdicts[row]) : null;
     return el("button", { type: "button", "data-row": row, class: `thumb${sure === null ? "" : " suggested"}`, title: words, "aria-label": words, onclick: () => openNew(this, rows, index) },
       el("span", { class: "square" }, image, el("span", { class: "signs", "aria-hidden": "true" }, verdict, sign)),

@@ -181,7 +181,7 @@ export class QueuePage {
       button("Unsure", () => this.move("unsure"), { key: "U" }),
       button("Several kinds…", () => actions.several(), { key: "K" }),
       button("Later", () => this.later(), { key: "J", css: "quiet" }),
-      ...(sure === null ? [] : [el("p", { class: "hint" }, `The suggestion is ${sure} % sure.`)]));
+      ...(sure === null ? [] : [el("p", { class: "hint" }, `The suggestion is ${sure}% sure.`)]));
     const shown = picture(row, { source: "image" });
     shown.append(...frames(row));
     const beside = el("div", { class: "beside" }, this.strip(`Typical of ${group.title}`, mostTypical(model.members.get(id)).filter((one) => one !== row).slice(0, BESIDE)));

@@ -33,7 +33,7 @@ export class SureBar {
   draw() {
     this.node.hidden = !this.rows.length;
     this.choice.hidden = !this.rows.some((row) => this.of.sureness(row) !== null);
-    this.words.textContent = Number(this.slider.value) ? `${this.slider.value} % sure` : "0 %: all";
+    this.words.textContent = Number(this.slider.value) ? `${this.slider.value}% sure` : "0%: all";
     const { length } = this.chosen;
     const every = length === this.rows.length;
     this.yes.replaceChildren(every ? this.all(number(length)) : `Accept ${number(length)} of ${number(this.rows.length)}`, el("kbd", { "aria-hidden": "true" }, "Shift A"));

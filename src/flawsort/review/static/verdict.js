@@ -54,11 +54,11 @@ export class VerdictPanel {
 
   drawChoice() {
     const { curve, cost } = this;
-    const share = (n, total, [low, high]) => `${number(n)} of ${number(total)}, so between ${percents(low)} and ${percents(high)} % of all`;
+    const share = (n, total, [low, high]) => `${number(n)} of ${number(total)}, so between ${percents(low)} and ${percents(high)}% of all`;
     this.words.replaceChildren(
       el("p", {}, el("strong", {}, "Missed flaws: "), share(cost.missed, curve.n_flaws, cost.missed_interval)),
       el("p", {}, el("strong", {}, "False alarms: "), share(cost.false_alarms, curve.n_normal, cost.false_alarms_interval)),
-      el("p", { class: "hint" }, `OK if the model is at least ${percents(cost.threshold)} % sure that an image is normal. Measured on ${count(curve.n_flaws + curve.n_normal, "answer")}, each judged without itself; 90 % intervals.`));
+      el("p", { class: "hint" }, `OK if the model is at least ${percents(cost.threshold)}% sure that an image is normal. Measured on ${count(curve.n_flaws + curve.n_normal, "answer")}, each judged by a model that was not taught with it; 90% intervals.`));
     const used = curve.threshold === cost.threshold;
     this.yes.disabled = used;
     this.yes.textContent = used ? "In use" : "Use this";
