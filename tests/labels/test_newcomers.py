@@ -214,6 +214,17 @@ class TestVerdict:
         none = replace(labelling, threshold=0.0)
         assert sort(run, space, none, vectors[:3])[0].verdicts == ("OK",) * 3
 
+    def test_a_new_kind_is_not_ok(self, run: Run, space: TeachingSpace) -> None:
+        labelling = decided_of(run, ALL, groups=GROUPS, threshold=0.2)
+        judged = np.array(
+            [[0.1, 0.1, 0.0, 0.6, 0.2], [0.1, 0.0, 0.0, 0.3, 0.6], [0, 0, 0, 0.9, 0.1]]
+        )
+        # The first is near none of the run's images, the second resembles no kind.
+        arrivals = Arrivals("abc", np.array([UNSEEN, 3, UNSEEN]), np.zeros(3, bool), judged)
+        found = sort_newcomers(arrivals, run, labelling, suggest(labelling, space))
+        assert found.titles == ("new kind", "new kind", "normal")
+        assert found.verdicts == ("not OK", "not OK", "OK")
+
     def test_a_threshold_without_answers_says_nothing(self, run: Run, space: TeachingSpace) -> None:
         labelling = replace(first_labelling(run), threshold=0.5)
         found, _ = sort(run, space, labelling, vectors_of([0, 9], 8), digests=["1", GOOD])

@@ -67,7 +67,8 @@ def test_against_loops() -> None:
         assert taught is not None
         for row in out:
             said = taught.probabilities(space.coordinates[[row]])
-            chances[row] = said[0, taught.groups.index(2)]
+            new = said[0, -1] > 0.5  # what is called a new kind is not OK
+            chances[row] = 0.0 if new else said[0, taught.groups.index(2)]
     curve = verdict_curve(labelling, space)
     assert curve is not None
     thresholds = [cost.threshold for cost in curve.costs]
@@ -94,6 +95,16 @@ def test_images_that_differ_clearly_cost_nothing() -> None:
     curve = verdict_curve(answered(run, EVERY), TeachingSpace.of(run))
     assert curve is not None
     assert any(cost.missed == cost.false_alarms == 0 for cost in curve.costs)
+
+
+def test_what_looks_like_a_new_kind_is_not_ok() -> None:
+    """A normal image that is unlike all others is a false alarm at every threshold above 0."""
+    embeddings = run_of(0.3).embeddings.copy()
+    embeddings[80] = 6 * np.eye(DIM)[9] + 0.2 * embeddings[80]
+    run = build_run(CLUSTERS, dim=DIM, embeddings=embeddings)
+    curve = verdict_curve(answered(run, EVERY), TeachingSpace.of(run))
+    assert curve is not None
+    assert [cost.false_alarms for cost in curve.costs][:2] == [0, 1]
 
 
 def test_answers_at_random_are_not_flattered() -> None:

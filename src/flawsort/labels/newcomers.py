@@ -127,7 +127,8 @@ def sort_newcomers(
     if arrivals.judged is not None and suggestions.taught is not None:
         seen = _Seen.of(arrivals, labelling, suggestions.taught, normal)
         groups, probability = seen.place(groups)
-        chance = seen.normal_chance
+        # What shows none of the known kinds is no good image, however normal it may be besides.
+        chance = np.where((groups == UNSEEN) & seen.rows, 0.0, seen.normal_chance)
     known = _Known.of(origin, labelling, normal)
     fixed = np.zeros(len(groups), bool)
     for place, digest in enumerate(arrivals.digests):

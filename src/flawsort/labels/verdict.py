@@ -11,6 +11,7 @@ from flawsort.core.records import Bools
 from flawsort.labels.accuracy import FOLDS, LEAST_ANSWERS, wilson
 from flawsort.labels.groups import Labelling
 from flawsort.labels.suggestions import TeachingSpace, class_of, decided, teach
+from flawsort.labels.taught import most_likely
 
 # A curve has at most so many thresholds: more than a screen can show.
 MOST_THRESHOLDS = 400
@@ -42,8 +43,9 @@ def verdict_curve(labelling: Labelling, space: TeachingSpace) -> Curve | None:
     """Missed flaws against false alarms; None below LEAST_ANSWERS answers of flaws or of normal
     images.
 
-    Each answered image is judged by a model that was not taught with it. Images outside the run
-    count as well; whether these look normal is not known.
+    Each answered image is judged by a model that was not taught with it, and is not OK if that
+    calls it a new kind. Images outside the run count as well; whether these look normal is not
+    known.
     """
     answers = _Answers.of(labelling)
     n_normal, n_flaws = int(answers.normal.sum()), int((~answers.normal).sum())
@@ -119,6 +121,7 @@ def _chances_without(
     normal = class_of(labelling)[labelling.with_role("normal")[0]]
     found = taught.probabilities(coordinates, looks_normal=looks_normal)
     chance: NDArray[np.float64] = found[:, :-1][:, np.isin(taught.groups, normal)].sum(axis=1)
+    chance[most_likely(found) == len(taught.groups)] = 0.0  # as a new kind
     return chance
 
 
