@@ -11,7 +11,7 @@ from flawsort.embeddings.axes import MEAN_SHARE
 from flawsort.embeddings.describer import fit_state
 from flawsort.embeddings.extent import N_EXTENTS, ExtentAxes, extents
 from flawsort.embeddings.heat import HeatScale, calibrate
-from flawsort.embeddings.method import SHORTEN, TEMPERATURE, Method, resolve
+from flawsort.embeddings.method import EXPECTED_NORMALS, SHORTEN, TEMPERATURE, Method, resolve
 from flawsort.embeddings.pooling import (
     ORDINARY_SHARE,
     POOLINGS,
@@ -29,6 +29,7 @@ from flawsort.scores.usual import calibrate_normals, usual_of_normals
 from helpers.bags import Array, flawed_patches, same_partition
 from helpers.described import check_heat, fit_describer
 from helpers.oracles import (
+    naive_expected,
     naive_nearest,
     naive_peer_distances,
     naive_smoothed,
@@ -106,13 +107,13 @@ def test_the_default_method_with_normals() -> None:
     bags, normals = flawed_bags(n_patches=30), normal_bags(n_patches=30)
     fitted, described, how = fit_describer(bags, normals, Method())
     bank = normals.patches.reshape(-1, bags.dim)
-    distances, index = naive_nearest(bags.patches.reshape(-1, bags.dim), bank)
+    distances, _ = naive_nearest(bags.patches.reshape(-1, bags.dim), bank)
     places, unit = naive_usual(normals)
     calibrated = (distances.reshape(described.scores.shape) - places) / unit
     np.testing.assert_allclose(described.scores, calibrated, atol=1e-3 / unit)
     weights = keep_heaviest(naive_softmax(described.scores, TEMPERATURE * described.scores.std()))
     np.testing.assert_allclose(described.weights, weights, atol=1e-5)
-    residual = bags.patches.astype(np.float64) - bank[index].reshape(bags.patches.shape)
+    residual = bags.patches - naive_expected(bags.patches, normals.patches)
     pooled = np.einsum("im,imd->id", weights, residual) - residual.mean(axis=1)
     quiet = described.scores <= np.quantile(described.scores, ORDINARY_SHARE)
     whitening = inverse_root(np.cov(residual[quiet].T, bias=True))
@@ -239,9 +240,7 @@ def test_regions_of_residuals(masked: bool) -> None:
     (look,) = fitted.looks
     assert look.whitening is not None
     assert look.mean is not None
-    bank = normals.patches.reshape(-1, bags.dim)
-    nearest = naive_nearest(bags.patches.reshape(-1, bags.dim), bank)[1]
-    residual = bags.patches.astype(np.float64) - bank[nearest].reshape(bags.patches.shape)
+    residual = bags.patches - naive_expected(bags.patches, normals.patches)
     for region in range(len(outlines)):
         image = outlines.images[region]
         cells = [cell for cell in outlines[region] if among[image, cell]]
@@ -292,7 +291,8 @@ def test_the_first_images_of_the_order_are_measured(
     bags, method = flawed_bags(), Method(n_peers=9, calibrated=False)
     reference: NormalReference | PeerReference
     if with_normals:
-        reference = NormalReference.from_bags(normal_bags())
+        normals = normal_bags()
+        reference = NormalReference.from_bags(normals, expected_normals=EXPECTED_NORMALS)
         comparison = reference.compare(bags)
     else:
         comparison, reference = compare_with_peers(

@@ -29,6 +29,15 @@ def naive_nearest(queries: Array, bank: Array) -> tuple[Array, Array]:
     return np.array(distances), np.array(index)
 
 
+def naive_expected(patches: Array, normals: Array) -> Array:
+    """(n_images, n_patches, dim): the mean of the patch of each normal that is nearest to a patch.
+    patches: (n_images, n_patches, dim). normals: (n_normals, n_patches, dim)."""
+    queries = patches.reshape(-1, patches.shape[2])
+    nearest = [bag[naive_nearest(queries, bag)[1]].astype(np.float64) for bag in normals]
+    found: Array = np.mean(nearest, axis=0).reshape(patches.shape)
+    return found
+
+
 def naive_peer_distances(patches: Array, others: Array) -> Array:
     """(n_others, n_patches): from each patch of one bag to the nearest of each other bag."""
     return np.array(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,9 +171,9 @@ def test_what_is_stored(fitted: AnomalyClusterer, folder: Path) -> None:
         "embedding-centre", "view-0-places", "view-0-mean-centre", "view-1-reference",
         "view-1-places", "view-1-whitening", "view-1-mean-centre",
     }  # fmt: skip
-    whitened = {"view-0-mean-whitening", "view-1-mean-whitening"}
+    of_normals = {"view-0-mean-whitening", "view-1-mean-whitening", "view-1-rows"}
     with_normals = fitted.fitted_.normals is not None
-    assert run.views.keys() == (common | whitened if with_normals else common)
+    assert run.views.keys() == (common | of_normals if with_normals else common)
 
 
 def test_lists_of_both_views_are_stored(networks: tuple[Path, Path], tmp_path: Path) -> None:
@@ -362,8 +363,9 @@ def test_other_formats_are_refused(folder: Path) -> None:
 
 def test_what_an_older_method_was() -> None:
     fields = {"pooling": "residual", "nearest_share": 0.2}
-    assert method_of({"method": fields}) == Method(calibrated=False, mean_share=0.0, shorten=0.0)
-    assert method_of({"method": fields, "looks": []}) == Method(shorten=0.0)
+    older = Method(shorten=0.0, expected_normals=0)
+    assert method_of({"method": fields}) == replace(older, calibrated=False, mean_share=0.0)
+    assert method_of({"method": fields, "looks": []}) == older
 
 
 def test_a_run_from_before_lengths_were_shortened(
@@ -375,6 +377,24 @@ def test_a_run_from_before_lengths_were_shortened(
     def older(manifest: dict[str, Any]) -> None:
         del manifest["model"]["method"]["shorten"], manifest["settings"]["shorten"]
         del manifest["model"]["axes"]["shortening"]
+
+    change(tmp_path / "run", older)
+    opened = AnomalyClusterer.load(tmp_path / "run")
+    assert_same_state(opened.describer_, model.describer_)
+    np.testing.assert_array_equal(model.assign(NEW)[2], opened.assign(NEW)[2])
+
+
+def test_a_run_from_before_the_mean_of_many_normals_was_expected(
+    networks: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model = fit(networks, method=Method(expected_normals=0))
+    model.save(tmp_path / "run")
+    other = fit(networks)
+    assert not np.allclose(other.embeddings_, model.embeddings_, atol=1e-3)
+
+    def older(manifest: dict[str, Any]) -> None:
+        del manifest["model"]["method"]["expected_normals"]
+        del manifest["settings"]["expected_normals"]
 
     change(tmp_path / "run", older)
     opened = AnomalyClusterer.load(tmp_path / "run")

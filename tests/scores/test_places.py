@@ -250,6 +250,20 @@ def test_where_patches_of_a_bank_come_from() -> None:
     assert at[known].tolist() == [1, 2]
 
 
+def test_the_patches_of_some_images_of_a_bank() -> None:
+    # Images 0, 2, 5 and 9, of which 2 lacks its first and 9 all but its last patch.
+    rows = np.array([39, 0, 1, 2, 3, 9, 10, 11, 20, 21, 22, 23])
+    places = BankPlaces(rows, 4)
+    assert places.of_images(9).tolist() == [
+        [1, 2, 3, 4],
+        [5, 5, 6, 7],
+        [8, 9, 10, 11],
+        [0, 0, 0, 0],
+    ]
+    assert places.of_images(2).tolist() == [[1, 2, 3, 4], [0, 0, 0, 0]]
+    assert places.of_images(1).tolist() == [[1, 2, 3, 4]]
+
+
 @pytest.mark.parametrize("box", [*BOXES, (0, 0, *GRID)])
 def test_a_place_is_recognised_by_a_few_patches_around_it(box: tuple[int, int, int, int]) -> None:
     at = recognised_by(np.array(box), GRID)

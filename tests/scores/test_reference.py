@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -412,6 +413,41 @@ def test_residuals_come_from_the_first_of_many_peers() -> None:
         np.testing.assert_allclose(
             expected[image, 0], np.mean(np.array(nearest, np.float64), axis=0), atol=1e-5
         )
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("exact", [True, False])
+def test_what_some_normals_expect(exact: bool, masked: bool) -> None:
+    """The mean of the nearest patch in each of three of seven, also when restored."""
+    patches = unit_vectors(7, 6, 5, seed=1, dtype=np.float16)
+    inside = some_valid(7) if masked else np.ones((7, 6), bool)
+    normals = Bags(patches, (2, 3), inside if masked else None)
+    bags = made_bags(4)
+    reference = NormalReference.from_bags(normals, exact=exact, expected_normals=3)
+    restored = restore_reference(reference.stored(), nearest_share=1.0, expected_normals=3)
+    images, chosen = np.array([2, 0]), np.array([[0, 5, 3], [1, 1, 4]])
+    wanted = np.zeros((2, 3, bags.dim))
+    for row in (0, 3, 6):
+        counted = patches[row][inside[row]]
+        for place, image in enumerate(images):
+            nearest = naive_nearest(bags.patches[image, chosen[place]], counted)[1]
+            wanted[place] += counted[nearest].astype(np.float64) / 3
+    for one in (reference, restored):
+        found = one.compare(bags).expected(images, chosen)
+        np.testing.assert_allclose(found, wanted, atol=1e-3)
+    first, second = reference.compare(bags), restored.compare(bags)
+    np.testing.assert_array_equal(first.expected(images, chosen), second.expected(images, chosen))
+    alone = NormalReference.from_bags(normals, exact=exact).compare(bags)
+    np.testing.assert_array_equal(alone.scores, first.scores)
+    assert not np.allclose(alone.expected(images, chosen), wanted, atol=1e-2)
+
+
+def test_in_photos_of_tiles_the_nearest_patch_is_expected() -> None:
+    normals, bags = made_bags(5, seed=1), replace(made_bags(2), tile=(1, 3))
+    some = NormalReference.from_bags(normals, exact=True, expected_normals=3).compare(bags)
+    alone = NormalReference.from_bags(normals, exact=True).compare(bags)
+    images, chosen = np.array([0, 1]), np.array([[0, 5], [1, 4]])
+    np.testing.assert_array_equal(some.expected(images, chosen), alone.expected(images, chosen))
 
 
 def test_normals_do_not_ask_who_an_image_is() -> None:

@@ -63,7 +63,11 @@ def known_good(
         views = held.bags.views
         references = tuple(
             NormalReference.from_bags(
-                one, exact=options.method.exact, engine=options.engine, random_state=seed
+                one,
+                exact=options.method.exact,
+                engine=options.engine,
+                random_state=seed,
+                expected_normals=options.method.expected_normals,
             ).for_many(n_images, one.n_patches)
             for one in views
         )

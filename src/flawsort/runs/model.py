@@ -1,7 +1,7 @@
 """The fitted model of a run: its arrays and its entries in the manifest, and back.
 
 A run of format 3 has one view, whose scores are not calibrated and which has no mean patches.
-Embeddings of older runs of format 4 are not shortened.
+Embeddings of older runs of format 4 are not shortened, and expect the nearest normal patch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def view_arrays(stored: Sequence[StoredView], looks: Sequence[Look]) -> dict[str
 
 
 _CENTRE = "embedding-centre"
-_DECLARED = ("reference", "list-centres", "list-offsets", "whitening")
+# The gallery has the rows of the first view.
+_DECLARED = ("reference", "list-centres", "list-offsets", "rows", "whitening")
 
 
 def _reference_arrays(stored: StoredView) -> dict[str, NDArray[Any]]:
@@ -48,6 +49,8 @@ def _reference_arrays(stored: StoredView) -> dict[str, NDArray[Any]]:
     if stored.reference.lists is not None:
         centres, offsets = stored.reference.lists
         found |= {"list-centres": centres, "list-offsets": offsets}
+    if stored.reference.rows is not None:
+        found["rows"] = np.asarray(stored.reference.rows, np.int64)
     if stored.usual is not None:
         found["places"] = stored.usual.places
     return found
@@ -70,7 +73,7 @@ def describe_looks(stored: Sequence[StoredView], looks: Sequence[Look]) -> list[
 
 def method_of(model: dict[str, Any]) -> Method:
     """The method of a run."""
-    fields = {"shorten": 0.0, **model["method"]}
+    fields = {"shorten": 0.0, "expected_normals": 0, **model["method"]}
     if "looks" not in model:
         fields = {**fields, "calibrated": False, "mean_share": 0.0}
     return Method(**fields)
@@ -114,6 +117,7 @@ def _check(number: int, arrays: dict[str, NDArray[Any]], n_patches: int, dim: in
     }
     if "reference" in arrays:
         shapes["reference"] = (*arrays["reference"].shape[:-1], dim)
+        shapes["rows"] = arrays["reference"].shape[:1]
     for name, shape in shapes.items():
         if name in arrays and arrays[name].shape != shape:
             raise InputError(
@@ -136,8 +140,9 @@ def reference_of(run: Run, method: Method, engine: Engine) -> Reference | None:
         lists = None
         if "list-centres" in arrays:
             lists = (arrays["list-centres"], arrays["list-offsets"])
-        rows = None if number or run.gallery is None else run.gallery.get("rows")
-        kept = StoredReference(model["reference"], arrays["reference"], lists, rows)
+        places = arrays.get("rows")
+        bank_rows = None if places is None else np.asarray(places, np.int64)
+        kept = StoredReference(model["reference"], arrays["reference"], lists, bank_rows)
         usual, grid = None, None
         if entry["spread"] is not None:
             usual = Usual(np.asarray(arrays["places"], np.float32), float(entry["spread"]))
@@ -145,7 +150,11 @@ def reference_of(run: Run, method: Method, engine: Engine) -> Reference | None:
             grid = (int(rows), int(columns))
         stored.append(StoredView(kept, usual, grid))
     return restore_views(
-        stored, nearest_share=method.nearest_share, over=method.among_peers, engine=engine
+        stored,
+        nearest_share=method.nearest_share,
+        over=method.among_peers,
+        expected_normals=method.expected_normals,
+        engine=engine,
     )
 
 
@@ -201,7 +210,8 @@ def _arrays(run: Run, number: int) -> dict[str, NDArray[Any]]:
     }
     if number == 0:
         centres, offsets = run.lists or (None, None)
-        declared = (run.reference, centres, offsets, run.whitening)
+        rows = None if run.gallery is None else run.gallery.get("rows")
+        declared = (run.reference, centres, offsets, rows, run.whitening)
         known = zip(_DECLARED, declared, strict=True)
         found |= {name: values for name, values in known if values is not None}
     return found

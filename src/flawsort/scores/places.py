@@ -63,6 +63,17 @@ class BankPlaces:
         at = np.searchsorted(rows, wanted).clip(max=len(rows) - 1)
         return order[at], rows[at] == wanted
 
+    def of_images(self, count: int) -> NDArray[np.int64]:
+        """(count, n_patches): the positions in the bank of the patches of this many images, evenly
+        spread; all images if there are fewer. A patch that the bank lacks, as it is padding or was
+        not drawn, is replaced by another one of its image."""
+        images = np.unique(self.rows // self.n_patches)
+        chosen = np.linspace(0, len(images) - 1, min(count, len(images))).round().astype(np.int64)
+        wanted = images[chosen][:, None] * self.n_patches + np.arange(self.n_patches)
+        at, known = self.find(wanted)
+        first = known.argmax(axis=1)
+        return np.where(known, at, np.take_along_axis(at, first[:, None], axis=1))
+
 
 def match_in_bank(bags: Bags, index: Ints, bank: Floats, places: BankPlaces) -> Match:
     """The Match of a bank of patches. index: (n_images, n_patches), the patch of the bank that is

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,12 +159,15 @@ class NormalReference:
         random_state: int = 0,
         bank_bytes: int = BANK_BYTES,
         rows: Ints | None = None,
+        expected_normals: int = 0,
     ) -> None:
         """bank: (n_bank, dim), unit length. exact: whether the search is exact; None decides at the
         first comparison, and all later ones follow it. True also makes calibration exact. lists:
         the bank for approximate search, if it is already built. engine: None for the CPU in
         float32. bank_bytes: the largest bank that is made of normals without sampling them. rows:
-        where each patch of the bank comes from, as in BankPlaces; None if that is not known."""
+        where each patch of the bank comes from, as in BankPlaces; None if that is not known.
+        expected_normals: what is expected in place of a patch is the mean of its nearest patch in
+        each of this many normals; 0 for the nearest patch of the bank."""
         self.bank = bank
         self.engine = engine or CpuEngine()
         self.exact = exact
@@ -173,6 +176,8 @@ class NormalReference:
         self._random_state = random_state
         self._bank_bytes = bank_bytes
         self._rows = rows
+        self._expected_normals = expected_normals
+        self._some_normals: NDArray[Any] | None = None
 
     @classmethod
     def from_bags(
@@ -183,9 +188,10 @@ class NormalReference:
         engine: Engine | None = None,
         random_state: int = 0,
         bank_bytes: int = BANK_BYTES,
+        expected_normals: int = 0,
     ) -> NormalReference:
         """A bank of all valid patches of the normals. It is sampled if it exceeds `bank_bytes`,
-        unless `exact` is True."""
+        unless `exact` is True. expected_normals: as for the constructor."""
         limit = None if exact is True else _bank_limit(normals, bank_bytes)
         rows = _bank_rows(normals, random_state, limit)
         bank = normals.patches.reshape(-1, normals.dim)
@@ -197,13 +203,13 @@ class NormalReference:
             random_state=random_state,
             bank_bytes=bank_bytes,
             rows=rows,
+            expected_normals=expected_normals,
         )
 
     def compare(
         self, bags: Bags, *, self_rows: Ints | None = None, progress: Progress | None = None
     ) -> Comparison:
-        """Score patches by the distance to the nearest normal patch, which is also the expected
-        one. self_rows: ignored."""
+        """Score patches by the distance to the nearest normal patch. self_rows: ignored."""
         queries = bags.patches.reshape(-1, bags.dim)
         self.choose_search(len(queries))
         if self.exact:
@@ -217,8 +223,12 @@ class NormalReference:
         scores, index = found.distances.reshape(shape), found.index.reshape(shape)
 
         def expected(images: Ints, chosen: Ints) -> NDArray[np.float32]:
-            rows = np.take_along_axis(index[images], chosen, axis=1)
-            return self.bank[rows].astype(np.float32)
+            normals = self._normals_expected(bags)
+            if normals is None:
+                rows = np.take_along_axis(index[images], chosen, axis=1)
+                return self.bank[rows].astype(np.float32)
+            nobody = np.full(len(images), -1)
+            return self.engine.expected_from_peers(bags.patches[images], chosen, normals, nobody)
 
         match: Match = nowhere
         if self._rows is not None:
@@ -230,6 +240,16 @@ class NormalReference:
             return recall_in_bank(bags, scores, index, self.bank, random_state)
 
         return Comparison(scores, expected, how, match=match, recall=recall)
+
+    def _normals_expected(self, bags: Bags) -> NDArray[Any] | None:
+        """(n_normals, n_patches, dim): the normals that tell what is expected; None if the nearest
+        patch of the bank does, as for photos in tiles: comparing all tiles would take long."""
+        if not self._expected_normals or self._rows is None or bags.tile is not None:
+            return None
+        if self._some_normals is None:
+            places = BankPlaces(self._rows, bags.n_patches)
+            self._some_normals = self.bank[places.of_images(self._expected_normals)]
+        return self._some_normals
 
     def _search_lists(self, queries: Floats, bags: Bags, progress: Progress | None) -> Nearest:
         found = self.lists.search(queries, progress=progress)
@@ -400,16 +420,24 @@ def restore_reference(
     *,
     nearest_share: float,
     over: str = "mean",
+    expected_normals: int = 0,
     engine: Engine | None = None,
 ) -> Reference:
-    """Restore a stored reference. nearest_share, over: see compare_with_peers."""
+    """Restore a stored reference. nearest_share, over: see compare_with_peers. expected_normals:
+    see NormalReference."""
     kind, patches = stored.kind, stored.patches
     if kind == PeerReference.kind:
         return PeerReference(patches, nearest_share, engine=engine, over=over)
     if kind != NormalReference.kind:
         raise ValueError(f"reference: '{kind}'")
     if stored.lists is None:
-        return NormalReference(patches, exact=True, engine=engine, rows=stored.rows)
+        return NormalReference(
+            patches,
+            exact=True,
+            engine=engine,
+            rows=stored.rows,
+            expected_normals=expected_normals,
+        )
     centres, offsets = stored.lists
     lists = InvertedLists(
         np.asarray(centres, np.float32),
@@ -417,7 +445,14 @@ def restore_reference(
         np.asarray(offsets, np.int64),
         np.arange(len(patches)),  # sorted already
     )
-    return NormalReference(patches, exact=False, lists=lists, engine=engine, rows=stored.rows)
+    return NormalReference(
+        patches,
+        exact=False,
+        lists=lists,
+        engine=engine,
+        rows=stored.rows,
+        expected_normals=expected_normals,
+    )
 
 
 def compare_with_peers(

@@ -200,13 +200,19 @@ def restore_views(
     *,
     nearest_share: float,
     over: str = "mean",
+    expected_normals: int = 0,
     engine: Engine | None = None,
 ) -> Reference:
-    """The reference that `stored_views` described. nearest_share, over: see compare_with_peers."""
+    """The reference that `stored_views` described. nearest_share, over, expected_normals: see
+    restore_reference."""
     views = []
     for one in stored:
         reference = restore_reference(
-            one.reference, nearest_share=nearest_share, over=over, engine=engine
+            one.reference,
+            nearest_share=nearest_share,
+            over=over,
+            expected_normals=expected_normals,
+            engine=engine,
         )
         if one.usual is None or one.grid is None:
             return reference
