@@ -80,12 +80,9 @@ def residuals(
 ) -> NDArray[np.float32]:
     """(n, n_chosen, dim): what sets chosen patches (n, n_chosen) of one view apart from the
     reference. self_rows: (n,), the peer that an image is itself, or -1."""
-    images = np.arange(len(bags))
     picked = np.take_along_axis(bags.patches, chosen[..., None], axis=1)
     if isinstance(reference, NormalReference):
-        few = Bags(picked, (1, chosen.shape[1]))
-        everything = np.tile(np.arange(chosen.shape[1]), (len(bags), 1))
-        expected = reference.compare(few).expected(images, everything)
+        expected = reference.compare(bags).expected(np.arange(len(bags)), chosen)
     else:
         assert isinstance(reference, PeerReference)
         expected = reference.engine.expected_from_peers(
