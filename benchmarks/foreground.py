@@ -2,7 +2,8 @@
 
     python benchmarks/foreground.py --data DIR [--data DIR ...] [--only SET ...] [--busy SET ...]
         [--preset fast] [--images 60] [--normals 40] [--cache DIR]
-        [--from features [--way both] [--margin 0] [--at 1]]
+        [--from features [--way both] [--margin 0] [--at 1]] [--from middle [--side 208]]
+        [--draws 6]
 
 The part is what differs from the colour of the border and is not joined to it, in sets whose
 background is plain. With --from features it is found without colours and without knowing the set,
@@ -16,6 +17,10 @@ like another; there the part is known exactly. Samples are random: up to --image
 --way: the part is where the patches of an image are the part (own), where those of a tenth of the
 normals are (place), or both together. --margin: with so many patches around it. --at: the threshold
 lies there between the mean of the background (0) and the one between the two sides (1).
+
+--from middle takes a square in the middle of the picture (--side pixels of 256) for the part, which
+shows what a foreground gives that knows nothing. --draws also measures so many random draws of 70%
+of the images and half of the normals, and prints the mean gain over them with its standard error.
 
     part       the share of the picture that the part covers, with the patches beside it
     cut        the share of the marked flaws that lies beside the part, which would not be seen
@@ -52,7 +57,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from flawsort import AnomalyClusterer
 from flawsort.backbones import BackboneChoice, open_backbone
 from flawsort.clusters.ward import cut, ward_linkage
-from flawsort.core.records import Bags, Bools, Floats, ImageSet
+from flawsort.core.records import Bags, Bools, Floats, ImageSet, Ints
 from flawsort.embeddings.method import views_of
 from flawsort.fitting.source import FileSource
 from flawsort.images.view import View
@@ -69,6 +74,8 @@ LEAST_PLAIN = 0.7
 # Patches this far from the part are beside it.
 BESIDE = 2
 SUBSETS = 10
+SOURCES = ("colour", "features", "middle")
+GAINS = ("pixels", "images", "NMI")
 # An image is hurt by a foreground that cuts off more than this of its mark.
 HURT = 0.1
 COLUMNS = (
@@ -86,6 +93,16 @@ class Seen:
     normals: Bags
     parts: Bools
     normal_parts: Bools
+
+    def take(self, rows: Ints, normals: Ints) -> Seen:
+        case = replace(
+            self.case,
+            images=self.case.images.take(rows),
+            truth=tuple(self.case.truth[row] for row in rows),
+            masks=tuple(self.case.masks[row] for row in rows),
+        )
+        images, beside = self.images.take(rows), self.normals.take(normals)
+        return Seen(case, images, beside, self.parts[rows], self.normal_parts[normals])
 
 
 def plain_part(picture: Image.Image) -> Bools | None:
@@ -230,6 +247,21 @@ def measure(seen: Seen, preset: str) -> list[float]:
     ]
 
 
+def gains(seen: Seen, preset: str, draws: int) -> NDArray[np.float64]:
+    """(draws, 3): what the part alone adds to pixels, images and NMI, each with other images and
+    other normals, as one sample alone may be lucky."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(draws):
+        rows, normals = (
+            np.sort(rng.permutation(len(bags))[: round(share * len(bags))])
+            for bags, share in ((seen.images, 0.7), (seen.normals, 0.5))
+        )
+        figures = measure(seen.take(rows, normals), preset)
+        columns = [COLUMNS.index(name) for name in GAINS]
+        found.append([figures[column + 1] - figures[column] for column in columns])
+    return np.array(found)
+
+
 def nmi_of_subsets(embeddings: Floats, truth: list[str], k: int) -> NDArray[np.float64]:
     """(SUBSETS,): of cuts of random subsets, so that one cut does not decide."""
     rng, kinds, found = np.random.default_rng(0), np.array(truth), []
@@ -250,15 +282,15 @@ def samples(
     case = case_of(data, options.images, options.normals)
     if case.normals is None:
         return []
-    by_features, wants_busy = options.source == "features", data.name in options.busy
+    by_colour, wants_busy = options.source == "colour", data.name in options.busy
     parts = normal_parts = None
-    if wants_busy or not by_features:
+    if wants_busy or by_colour:
         parts, normal_parts = parts_of(case.images), parts_of(case.normals)
-    by_colour = parts is not None and normal_parts is not None
-    if not by_colour and (wants_busy or not by_features):
+    cut_out = parts is not None and normal_parts is not None
+    if not cut_out and (wants_busy or by_colour):
         print(f"{data.name:<18} no plain background")
-    cases = [(data.name, case)] if by_features or by_colour else []
-    if by_colour and wants_busy and textures is not None and textures.normals is not None:
+    cases = [(data.name, case)] if cut_out or not by_colour else []
+    if cut_out and wants_busy and textures is not None and textures.normals is not None:
         behind = textures.normals
         busy = replace(
             case,
@@ -280,8 +312,8 @@ def with_parts(
     normal_parts: Bools | None,
     options: argparse.Namespace,
 ) -> Seen | None:
-    """The case with the parts by colour, or with those by features; None without a plain
-    background."""
+    """The case with the parts by colour, which are given, by features, or in the middle; None
+    without a plain background."""
     assert case.normals is not None
     images, normals = (
         bags_of(one, options.preset, options.cache) for one in (case.images, case.normals)
@@ -296,9 +328,18 @@ def with_parts(
         parts, normal_parts = (
             pictures_of(found.parts(one, options.way, options.margin)) for one in (images, normals)
         )
+    if options.source == "middle":
+        parts, normal_parts = (middle_of(len(one), options.side) for one in (images, normals))
     assert parts is not None
     assert normal_parts is not None
     return Seen(case, images, normals, parts, normal_parts)
+
+
+def middle_of(count: int, side: int) -> Bools:
+    """(count, SIDE, SIDE): a square in the middle."""
+    parts, start = np.zeros((count, SIDE, SIDE), bool), (SIDE - side) // 2
+    parts[:, start : start + side, start : start + side] = True
+    return parts
 
 
 def pictures_of(parts: Bools) -> Bools:
@@ -317,10 +358,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--images", type=int, default=60)
     parser.add_argument("--normals", type=int, default=40)
     parser.add_argument("--cache", type=Path)
-    parser.add_argument("--from", dest="source", choices=("colour", "features"), default="colour")
+    parser.add_argument("--from", dest="source", choices=SOURCES, default=SOURCES[0])
     parser.add_argument("--way", choices=WAYS, default=WAYS[0])
     parser.add_argument("--margin", type=int, default=0)
     parser.add_argument("--at", type=float, default=1.0)
+    parser.add_argument("--side", type=int, default=208)
+    parser.add_argument("--draws", type=int, default=0)
     options = parser.parse_args(arguments)
     names = [*options.only, options.texture] if options.only and options.busy else options.only
     sets = {one.name: one for one in load_sets(options.data, names)}
@@ -329,6 +372,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for title, seen in samples(sets[name], sets.get(options.texture), options):
             figures = measure(seen, options.preset)
             print(f"{title:<18}" + "".join(f"{one:>8.3f}" for one in figures), flush=True)
+            if options.draws:
+                print_gains(title, gains(seen, options.preset, options.draws))
+
+
+def print_gains(title: str, found: NDArray[np.float64]) -> None:
+    each = [
+        f"{name} {one.mean():+.3f} ({standard_error(one):.3f})"
+        for name, one in zip(GAINS, found.T, strict=True)
+    ]
+    print(f"{title:<18} gain over {len(found)} draws: {', '.join(each)}", flush=True)
 
 
 if __name__ == "__main__":

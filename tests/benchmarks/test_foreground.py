@@ -171,3 +171,25 @@ def test_parts_by_features_are_sized_as_pictures(script: ModuleType) -> None:
     assert sized.shape == (1, script.SIDE, script.SIDE)
     assert sized[0, 96:128, 160:192].all()
     assert sized.sum() == 32 * 32
+
+
+def test_a_draw_takes_what_belongs_together(script: ModuleType) -> None:
+    health_faults = importlib.import_module("health_faults")
+    bags = bags_with_a_part(rows=MIDDLE, columns=MIDDLE, count=4)
+    names = tuple("abcd")
+    images = ImageSet(names, tuple(map(Path, names)), names)
+    case = health_faults.Case(images, images, names, tuple(map(Path, names)))
+    parts = np.arange(4)[:, None, None] == np.zeros((4, 8, 8))
+    taken = script.Seen(case, bags, bags, parts, parts).take(np.array([2, 3]), np.array([0]))
+    assert taken.case.images.names == taken.case.truth == ("c", "d")
+    assert taken.case.masks == (Path("c"), Path("d"))
+    np.testing.assert_array_equal(taken.images.patches, bags.patches[2:])
+    np.testing.assert_array_equal(taken.normals.views[1].patches, bags.views[1].patches[:1])
+    assert not taken.parts.any()
+    assert taken.normal_parts.all()
+
+
+def test_the_middle_is_a_square(script: ModuleType) -> None:
+    found = script.middle_of(2, 128)
+    assert found.sum() == 2 * 128 * 128
+    assert found[:, 64:192, 64:192].all()
