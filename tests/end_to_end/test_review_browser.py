@@ -459,17 +459,17 @@ class TestAccuracy:
         before = desk.state()["version"]
         expect(page.locator(".stage .picture.here")).to_be_visible()
         desk.page.route("**/api/audit", lambda route: held.append(route))
-        desk.press("1")
+        desk.press("n")
         desk.saved("audit")
         assert soon(desk.page, lambda: bool(held))
-        desk.press("2")  # the next image is not there yet
+        desk.press("n")  # the next image is not there yet
         desk.page.wait_for_timeout(300)
         assert desk.state()["version"] == before + 1
         for route in held:
             route.continue_()
         desk.page.unroute("**/api/audit")
         expect(page.locator("[role=status]")).to_have_text("1 answer so far")
-        desk.press("2")
+        desk.press("n")
         expect(page.locator("[role=status]")).to_have_text("2 answers so far")
 
     def test_ten_answers_give_a_number_and_undo_takes_one_back(self, desk: Desk) -> None:

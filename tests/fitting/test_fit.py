@@ -231,7 +231,9 @@ def test_normals_as_in_memory(exact: bool | None) -> None:
     method, shelf = Method(exact=exact), Shelf()
     normals = Bags(flawed_patches([0] * 9, n_patches=16, seed=0), (4, 4))
     describer, described, how = fit_describer(shelf.bags, normals, method)
-    reference = NormalReference.from_bags(normals, exact=exact)
+    reference = NormalReference.from_bags(
+        normals, exact=exact, expected_normals=method.expected_normals
+    )
     known = reference.scores_of_normals(normals)
     assert known is not None
     mean = MeanPatch.of_normals(normals)
