@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 
 from flawsort import OptionError, RunError
 from flawsort.labels.edit_checks import Edit
+from flawsort.labels.edit_file import last_number
 from flawsort.labels.store import Conflict, EditStore, Entry
 from flawsort.runs.folder import EDITS, save_run
 from flawsort.runs.run import Run
@@ -485,3 +487,33 @@ def test_nothing_is_added_to_a_run_that_was_replaced(folder: Path, run: Run, edi
         store.append(accept(1), int(edited))
     assert not (folder / EDITS).exists()
     store.close()
+
+
+def test_threads_with_the_same_store_wait_while_it_is_held(tmp_path: Path) -> None:
+    """They share its connection: an edit would be within the transaction, and be rolled back."""
+    with EditStore(tmp_path / EDITS) as store:
+        assert store.append(accept(0), 0) == 1
+        held, go_on, numbers = threading.Event(), threading.Event(), list[int]()
+
+        def hold() -> None:
+            with store.held() as version:
+                numbers.append(version)
+                held.set()
+                go_on.wait(LONG)
+                numbers.append(last_number(store._connected()))
+
+        holding = threading.Thread(target=hold)
+        holding.start()
+        assert held.wait(LONG)
+        adding = threading.Thread(target=lambda: numbers.append(store.append(accept(1), 1)))
+        closing = threading.Thread(target=store.close)
+        adding.start()
+        closing.start()
+        adding.join(0.2)
+        assert adding.is_alive()
+        assert closing.is_alive()
+        go_on.set()
+        for thread in (holding, adding, closing):
+            thread.join(LONG)
+        assert numbers == [1, 1, 2]
+        assert store.version() == 2

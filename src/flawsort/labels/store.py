@@ -136,23 +136,25 @@ class EditStore(Closing):
         """Nobody can add an entry within the with statement. Gives the current version.
 
         Replaces a run: whoever adds an entry waits, and then finds that the run is another one. A
-        run without edits gets an empty file to wait at.
+        run without edits gets an empty file to wait at. Other threads with the same store wait too:
+        they share its connection, and so would be within its transaction.
         """
-        # Where files cannot be moved while they are open, no review can be open either.
-        if sys.platform == "win32" or not self.writable:
-            version = self.version()
-            self.close()
-            yield version
-            return
-        with self._lock, explained(self._path, busy_seconds=self._busy_seconds):
-            self._check_place()
-            connection = self._connected()
-            connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield last_number(connection)
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+        with self._lock:
+            # Where files cannot be moved while they are open, no review can be open either.
+            if sys.platform == "win32" or not self.writable:
+                version = self.version()
+                self.close()
+                yield version
+                return
+            with explained(self._path, busy_seconds=self._busy_seconds):
+                self._check_place()
+                connection = self._connected()
+                connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield last_number(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
     def close(self) -> None:
         """Close the file. SQLite leaves the files beside it if another database is there now."""
